@@ -32,7 +32,10 @@ RESOURCES = (
 
 OTHERS = (
     ("Networks that were chosen after the work on the others was done; no rule changed for them.", later_networks),
-    ("Networks of further libraries, to which nothing was fitted.", unfitted_networks),
+    (
+        "Networks of further libraries, to which nothing was fitted but the rule for Einsum, to Demucs.",
+        unfitted_networks,
+    ),
 )
 """The text above each further table, and the module with its networks."""
 

@@ -227,6 +227,9 @@ CASES = {
     "Softmax of the first axis": softmax(-3, "Reshape Transpose LogSoftmax Transpose Reshape", (5, 2, 3), "LogSoftmax"),
     "Gather of windows": gather(windows(38, 3), f"{'Slice Unsqueeze ' * 3}Concat"),
     "Einsum of channels": einsum("nchw, kc -> nkhw", "Transpose Reshape MatMul Reshape Transpose"),
+    "a Mish of three nodes": Case(
+        "reduce_strength", "s = Softplus ({x}) t = Tanh (s) {y} = Mul ({x}, t)", "Neg Min Exp Add Mul Add Div Mul",
+        (2, 3, 4, 17), bound=relative, first=8, says="replaces Mul 'Mul->y'"),
     "Elu": Case("reduce_strength", "{y} = Elu ({x})", "Neg Min Exp Sub Max", (2, 3, 4, 17), bound=exponential, first=8,
                 says="replaces Elu 'Elu->y'"),
     **{
@@ -304,9 +307,19 @@ FORMS = {
     "Min broadcasts from opset 8": prelu(channels(1e-37, 0.25, 1), "PRelu", first=7, last=7),
     "Where comes with opset 9": prelu(channels(-2, 0, 1e30), "PRelu", first=8, last=8),
     "no PRelu is replaced before opset 8": prelu([0.25], "PRelu", first=7, last=7),
+    "a Mish the other way round": Case(
+        "reduce_strength", "s = Softplus ({x}) t = Tanh (s) {y} = Mul (t, {x})", "Neg Min Exp Add Mul Add Div Mul",
+        (2, 3, 4, 17), bound=relative),
+    "a Mish of another value": Case(
+        "reduce_strength", "v = Abs ({x}) s = Softplus (v) t = Tanh (s) {y} = Mul ({x}, t)",
+        "Neg Abs Softplus Tanh Mul", (2, 3, 4, 17), bound=close),
+    "a Mish before opset 8": Case(
+        "reduce_strength", "s = Softplus ({x}) t = Tanh (s) {y} = Mul ({x}, t)", "Neg Softplus Tanh Mul",
+        (2, 3, 4, 17), bound=close, first=7, last=7),
     "another alpha": Case("reduce_strength", "{y} = Elu <alpha = 0.5> ({x})", "Neg Elu", (2, 3, 4, 17)),
     "an Elu before opset 8": Case("reduce_strength", "{y} = Elu ({x})", "Neg Elu", (2, 3, 4, 17), first=7, last=7),
-    "an Elu of open sizes": Case("reduce_strength", "{y} = Elu ({x})", "Neg Elu", (2, 3, 4, 17), dims="2, n, 4, 17"),
+    "an Elu of open sizes": Case("reduce_strength", "{y} = Elu ({x})", "Neg Min Exp Sub Max", (2, 3, 4, 17),
+                                 bound=exponential, dims="2, n, 4, 17"),
     "a Mish before Indices": Case(
         "reduce_strength", f"t = Mish ({{x}}) {{y}}, i = MaxPool <{POOL}> (t)", "Neg Mish MaxPool*", (1, 3, 8, 8),
         first=18, outputs="(y, i)"),

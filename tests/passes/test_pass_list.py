@@ -72,6 +72,7 @@ SIZES = {
     "channel by channel of one axis": (conv("pads = [3, 3], group = 64", (64, 1, 7), (1, 64, 9000)), False),
     "a small Snake": (waves(), False),
     "a small Mish": (CASES["Mish"], False),
+    "a small Mish of three nodes": (CASES["a Mish of three nodes"], False),
     "a small Elu": (CASES["Elu"], False),
     "a small Softmax": (CASES["Softmax of channels"], False),
     "a Softmax of the channels of an image": (replace(CASES["Softmax of channels"], shape=(1, 21, 32, 40)), True),

@@ -174,6 +174,9 @@ def strength(sketch: Sketch, x: Value) -> Value:
         return whole(sketch, y, x)
     if word == "Elu" or (word == "Mish" and sketch.opset >= 18):
         return whole(sketch, sketch.one(word, [x.name]), x)
+    if word == "Mish":
+        factor = sketch.one("Tanh", [sketch.one("Softplus", [x.name])])
+        return whole(sketch, two(sketch, "Mul", x.name, factor), x)
     if word.endswith("Softmax") and sketch.opset >= 13:
         return whole(sketch, sketch.one(word, [x.name], axis=int(sketch.rng.integers(-2, sketch.rank + 2))), x)
     if word == "Einsum" and sketch.opset >= 12:

@@ -42,7 +42,17 @@ SECONDS = 120  # of a model; then its process ends
 ROUNDING = 1e-4  # of the largest value of an output, for values that a model rounds
 WRONG_SIZES = "Can't merge shape info", "[ShapeInferenceError] Incompatible dimensions"
 """What onnxruntime says of a model that states a size as onnx infers it, and no run has it."""
-ROUNDS = {"InstanceNormalization", "GroupNormalization", "Sin", "Elu", "Mish", "Softmax", "LogSoftmax", "QuickGelu"}
+ROUNDS = {
+    "InstanceNormalization",
+    "GroupNormalization",
+    "Sin",
+    "Elu",
+    "Mish",
+    "Softmax",
+    "LogSoftmax",
+    "Softplus",
+    "QuickGelu",
+}
 """Operators whose results are no exact sums."""
 SUMS = {*ROUNDS, "ConvTranspose", "Conv", "MaxPool"}
 """Operators of which a kernel may give another zero: its sum begins with one, or both zeros are largest elements."""

@@ -74,6 +74,14 @@ MUTATIONS = (
     Mutation(
         PASSES,
         REDUCE,
+        "and softplus.input[0] == x:",
+        ":",
+        "a product of another value with the factor of a Mish becomes one",
+        TESTS,
+    ),
+    Mutation(
+        PASSES,
+        REDUCE,
         " or (table != grid).any()",
         "",
         "a Gather of any indices becomes Slices",
@@ -82,7 +90,7 @@ MUTATIONS = (
     Mutation(
         PASSES,
         REDUCE,
-        "np.full((1,) * len(sizes), value, np.float32)",
+        "np.full((1,) * len(dims), value, np.float32)",
         "np.array(value, np.float32)",
         "onnxruntime adds a number of no axes to single elements",
         TESTS,

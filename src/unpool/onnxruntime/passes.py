@@ -197,7 +197,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "reduce_strength",
         _on_graph(_reduce_strength, may_reduce),
-        frozenset({"PRelu", "Elu", "Mish", "Resize", "Softmax", "LogSoftmax", "Einsum", "Gather"}),
+        frozenset({"PRelu", "Elu", "Mish", "Resize", "Softmax", "LogSoftmax", "Softplus", "Einsum", "Gather"}),
         "before activations are fused: a PRelu of one slope is one",
     ),
     Pass(

@@ -9,7 +9,7 @@
 | Einsum of two tensors | Transpose, Reshape, MatMul, Reshape, Transpose | sums | 10.7, 3.4 for bildsk,biokl->bolsd |
 | Gather of windows | a Slice per window, or per element of one; Concat | bits | 7.0, 0.3 for (1024, 256, 3) |
 | Elu of alpha 1 | Max(x, Exp(Min(x, 0)) - 1) | values | 14.2, 2.1 for (1, 64, 24000) |
-| Mish | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
+| Mish, or x * Tanh(Softplus(x)) | x * n / (n + 2), n = w * (w + 2), w = Exp(x) | values | 5.1, 1.2 for (1, 64, 12000) |
 | Resize of volumes to nearest elements | Resize of planes, Expand | bits | 116, 7.5 for twice (1, 32, 32, 32, 32) |
 
 "bits": all bits of onnxruntime's result, also the sign of zero; a NaN stays a NaN. "values": they differ by at most
@@ -19,13 +19,13 @@ infinite or NaN in either.
 
 onnxruntime broadcasts a PRelu in one thread; its Resize, Softmax, Einsum and Gather move single elements; its Elu and
 Mish have slow exponentials. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
-Only float32, and only where all shapes are known.
+Only float32, and only where all shapes are known; those of a PRelu, Elu or Mish may have open sizes.
 """
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 import numpy as np
 import onnx
@@ -49,6 +49,8 @@ MOST_SLICES = 32  # in place of a Gather
 LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
 
 Sizes: TypeAlias = tuple[int, ...]
+Dims: TypeAlias = tuple[int | None, ...]
+"""Sizes, of which some may be open."""
 
 
 def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) -> tuple[Graph, Types]:
@@ -75,7 +77,7 @@ def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) 
 
 def may_reduce(graph: Graph) -> bool:
     """False if nothing is replaced, as far as can be told without types: most Softmax nodes have the last axis."""
-    return any(_is_candidate(node, graph) for node in graph.nodes if node.op_type in _REPLACE and domain(node) == "")
+    return any(_is_candidate(node, graph) for node in graph.nodes if domain(node) == "")
 
 
 def _is_candidate(node: onnx.NodeProto, graph: Graph) -> bool:
@@ -84,7 +86,9 @@ def _is_candidate(node: onnx.NodeProto, graph: Graph) -> bool:
         return indices is not None and len(indices.dims) == 2
     if node.op_type == "Resize":
         return bool(attributes(node).get("mode", b"nearest") == b"nearest")
-    return not node.op_type.endswith("Softmax") or attributes(node).get("axis", -1) != -1
+    if node.op_type in ("Softmax", "LogSoftmax"):
+        return bool(attributes(node).get("axis", -1) != -1)
+    return node.op_type == "Softplus" or (node.op_type in _REPLACE and node.op_type != "Mul")
 
 
 def _values_of_uncertain_size(graph: Graph) -> set[str]:
@@ -105,17 +109,23 @@ class _Writer:
     def __init__(self, graph: Graph, types: Types) -> None:
         self.opset = graph.opsets.get("", 0)
         self.nodes: list[onnx.NodeProto] = []
+        self.made = {name: node for node in graph.nodes for name in node.output[:1]}
         self.constants, self.types, self.origins = dict(graph.constants), dict(types), dict(graph.origins)
         self._names: FreshNames = unused_names(graph)
         self._uncertain = _values_of_uncertain_size(graph)
 
-    def sizes(self, name: str) -> Sizes | None:
-        """The shape of a value of float32; None if it has another type, or its shape is not known."""
-        if name in self._uncertain:
-            return None
+    def dims(self, name: str) -> Dims | None:
+        """The shape of a value of float32; None if it has another type, or its rank is not known."""
         tensor = self.constants.get(name)
         kind = self.types.get(name) if tensor is None else shapes.tensor_type(tensor.data_type, tuple(tensor.dims))
-        return shapes.known_sizes(kind) if shapes.dtype(kind) == np.float32 else None
+        dims = shapes.static_dims(kind) if shapes.dtype(kind) == np.float32 else None
+        return (None,) * len(dims) if dims and name in self._uncertain else dims
+
+    def sizes(self, name: str) -> Sizes | None:
+        """The same, or None unless all sizes are known."""
+        dims = self.dims(name)
+        sizes = tuple(size for size in dims or () if size is not None)
+        return sizes if dims is not None and len(sizes) == len(dims) else None
 
     def constant(self, array: AnyArray, wish: str) -> str:
         """The name of a new constant."""
@@ -123,18 +133,18 @@ class _Writer:
         self.constants[name] = numpy_helper.from_array(array, name)
         return name
 
-    def number(self, value: float, sizes: Sizes, end: onnx.NodeProto) -> str:
-        """The name of a new constant of one number, with as many axes as `sizes`.
+    def number(self, value: float, dims: Dims, end: onnx.NodeProto) -> str:
+        """The name of a new constant of one number, with as many axes as there are `dims`.
 
         With fewer, onnxruntime takes a hundred times as long for sizes that end in 1: it steps over single elements.
         """
-        return self.constant(np.full((1,) * len(sizes), value, np.float32), f"{end.output[0]}_{value}")
+        return self.constant(np.full((1,) * len(dims), value, np.float32), f"{end.output[0]}_{value}")
 
-    def add(self, operator: str, inputs: Sequence[str], sizes: Sizes, end: onnx.NodeProto, **given: Any) -> str:
-        """Write a node on the way to the first output of `end`; the name of its output, which has these sizes."""
+    def add(self, operator: str, inputs: Sequence[str], dims: Dims, end: onnx.NodeProto, **given: Any) -> str:
+        """Write a node on the way to the first output of `end`; the name of its output, which has these dims."""
         output = self._names.fresh(f"{end.output[0]}_{operator.lower()}")
         self.nodes.append(helper.make_node(operator, inputs, [output], output, **given))
-        self.types[output] = shapes.tensor_type(onnx.TensorProto.FLOAT, sizes)
+        self.types[output] = shapes.tensor_type(onnx.TensorProto.FLOAT, dims)
         return output
 
     def move(self, name: str, sizes: Sizes, order: Sequence[int], shape: Sizes, end: onnx.NodeProto) -> str:
@@ -153,39 +163,72 @@ class _Writer:
 
 
 def _replace_prelu(node: onnx.NodeProto, writer: _Writer) -> bool:
-    x, tensor, sizes = node.input[0], writer.constants.get(node.input[1]), writer.sizes(node.input[0])
-    slope = None if tensor is None or sizes is None else array_of(tensor)
-    if slope is None or sizes is None or slope.dtype != np.float32 or slope.ndim > len(sizes):
+    x, tensor, dims = node.input[0], writer.constants.get(node.input[1]), writer.dims(node.input[0])
+    slope = None if tensor is None or dims is None else array_of(tensor)
+    if slope is None or dims is None or slope.dtype != np.float32 or slope.ndim > len(dims):
         return False
     if not np.isfinite(slope).all() or writer.opset < FIRST_OPSET_OF_MIN:
         return False
     is_below_one = ((slope >= np.finfo(np.float32).smallest_normal) & (slope <= 1)).all()
     if slope.size == 1:
-        writer.add("LeakyRelu", [x], sizes, node, alpha=slope.item())
+        writer.add("LeakyRelu", [x], dims, node, alpha=slope.item())
     elif is_below_one:
-        writer.add("Max", [x, writer.add("Mul", [x, node.input[1]], sizes, node)], sizes, node)
+        writer.add("Max", [x, writer.add("Mul", [x, node.input[1]], dims, node)], dims, node)
     elif writer.opset < FIRST_OPSET_OF_WHERE or (np.signbit(slope) & (slope == 0)).any():
         return False  # onnxruntime's Where loses the sign of -0
     else:
-        zero, one = (writer.number(value, sizes, node) for value in (0, 1))
-        is_negative = writer.add("Less", [x, zero], sizes, node)
-        writer.types[is_negative] = shapes.tensor_type(onnx.TensorProto.BOOL, sizes)
-        factor = writer.add("Where", [is_negative, node.input[1], one], sizes, node)
-        writer.add("Mul", [x, factor], sizes, node)
+        zero, one = (writer.number(value, dims, node) for value in (0, 1))
+        is_negative = writer.add("Less", [x, zero], dims, node)
+        writer.types[is_negative] = shapes.tensor_type(onnx.TensorProto.BOOL, dims)
+        factor = writer.add("Where", [is_negative, node.input[1], one], dims, node)
+        writer.add("Mul", [x, factor], dims, node)
     writer.finish(node)
     return True
 
 
-def _replace_mish(node: onnx.NodeProto, writer: _Writer) -> bool:
-    """Mish is x * tanh(log(1 + w)) with w = exp(x); the hyperbolic tangent is ((1 + w)^2 - 1) / ((1 + w)^2 + 1)."""
-    x, sizes = node.input[0], writer.sizes(node.input[0])
-    if sizes is None or math.prod(sizes) < LEAST_SIZE:
+def _is_small(dims: Dims) -> bool:
+    """True if a node of these dims is not worth several; an open size may be large."""
+    return math.prod(size for size in dims if size is not None) < LEAST_SIZE and None not in dims
+
+
+def _replace_elu(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """Where x is negative, e^x - 1 is at least x."""
+    x, dims = node.input[0], writer.dims(node.input[0])
+    if dims is None or _is_small(dims) or attributes(node).get("alpha", 1.0) != 1 or writer.opset < FIRST_OPSET_OF_MIN:
         return False
-    two, largest = (writer.number(value, sizes, node) for value in (2, LARGEST_EXPONENT))
-    w = writer.add("Exp", [writer.add("Min", [x, largest], sizes, node)], sizes, node)
-    n = writer.add("Mul", [w, writer.add("Add", [w, two], sizes, node)], sizes, node)
-    factor = writer.add("Div", [n, writer.add("Add", [n, two], sizes, node)], sizes, node)
-    writer.add("Mul", [x, factor], sizes, node)
+    zero, one = (writer.number(value, dims, node) for value in (0, 1))
+    w = writer.add("Exp", [writer.add("Min", [x, zero], dims, node)], dims, node)
+    writer.add("Max", [x, writer.add("Sub", [w, one], dims, node)], dims, node)
+    writer.finish(node)
+    return True
+
+
+def _replace_mul(node: onnx.NodeProto, writer: _Writer) -> bool:
+    """A Mish as exporters write it below opset 18: x * Tanh(Softplus(x))."""
+    for x, name in (node.input, node.input[::-1]):
+        tanh = writer.made.get(name)
+        softplus = writer.made.get(tanh.input[0]) if _is_operator(tanh, "Tanh") else None
+        if _is_operator(softplus, "Softplus") and softplus.input[0] == x:
+            return writer.opset >= FIRST_OPSET_OF_MIN and _replace_mish(node, writer, x)
+    return False
+
+
+def _is_operator(node: onnx.NodeProto | None, name: str) -> TypeGuard[onnx.NodeProto]:
+    """True for a node of this operator of the standard."""
+    return node is not None and node.op_type == name and domain(node) == ""
+
+
+def _replace_mish(node: onnx.NodeProto, writer: _Writer, x: str = "") -> bool:
+    """Mish is x * tanh(log(1 + w)) with w = exp(x); the hyperbolic tangent is ((1 + w)^2 - 1) / ((1 + w)^2 + 1)."""
+    x = x or node.input[0]
+    dims = writer.dims(x)
+    if dims is None or _is_small(dims):
+        return False
+    two, largest = (writer.number(value, dims, node) for value in (2, LARGEST_EXPONENT))
+    w = writer.add("Exp", [writer.add("Min", [x, largest], dims, node)], dims, node)
+    n = writer.add("Mul", [w, writer.add("Add", [w, two], dims, node)], dims, node)
+    factor = writer.add("Div", [n, writer.add("Add", [n, two], dims, node)], dims, node)
+    writer.add("Mul", [x, factor], dims, node)
     writer.finish(node)
     return True
 
@@ -321,20 +364,6 @@ def _replace_gather(node: onnx.NodeProto, writer: _Writer) -> bool:
     return True
 
 
-def _replace_elu(node: onnx.NodeProto, writer: _Writer) -> bool:
-    """Where x is negative, e^x - 1 is at least x."""
-    x, sizes = node.input[0], writer.sizes(node.input[0])
-    if sizes is None or math.prod(sizes) < LEAST_SIZE or attributes(node).get("alpha", 1.0) != 1:
-        return False
-    if writer.opset < FIRST_OPSET_OF_MIN:
-        return False
-    zero, one = (writer.number(value, sizes, node) for value in (0, 1))
-    w = writer.add("Exp", [writer.add("Min", [x, zero], sizes, node)], sizes, node)
-    writer.add("Max", [x, writer.add("Sub", [w, one], sizes, node)], sizes, node)
-    writer.finish(node)
-    return True
-
-
 _NEAREST = {
     "asymmetric": ("floor",),
     "half_pixel": ("round_prefer_floor", "round_prefer_ceil"),
@@ -378,11 +407,12 @@ _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
     "PRelu": _replace_prelu,
     "Elu": _replace_elu,
     "Mish": _replace_mish,
+    "Mul": _replace_mul,
     "Resize": _replace_resize,
     "Softmax": _replace_softmax,
     "LogSoftmax": _replace_softmax,
     "Einsum": _replace_einsum,
     "Gather": _replace_gather,
 }
-ROUNDED = ("Einsum", "Elu", "Mish")
+ROUNDED = ("Einsum", "Elu", "Mish", "Mul")
 """The operators whose replacement may round differently."""
