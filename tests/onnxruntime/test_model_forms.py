@@ -212,3 +212,37 @@ def test_branches_of_unlike_sizes_in_an_old_if(is_larger):
     session = unpool.InferenceSession(model)
     (found,) = session.run(None, {"x": models.random(1, 2, 6, 6), "b": np.array(is_larger)})
     assert found.shape == (1, 2, 6, 12 if is_larger else 6)
+
+
+def test_normalizations_are_computed_by_unpool():
+    """In any place, of float32 only; within rounding of onnxruntime's."""
+    model = models.model(
+        """g (float[2, 3, 5, 4] x, float16[1, 3, 8] h) => (float[2, 3, 5, 4] y, float16[1, 3, 8] k) {
+            y = InstanceNormalization <epsilon = 0.001> (x, s, b)
+            k = InstanceNormalization (h, s16, b16) }""",
+        s=models.random(3),
+        b=models.random(3, seed=1),
+        s16=models.random(3, dtype=np.float16),
+        b16=models.random(3, dtype=np.float16, seed=1),
+    )
+    feed = {"x": models.random(2, 3, 5, 4), "h": models.random(1, 3, 8, dtype=np.float16)}
+    session = unpool.InferenceSession(model)
+    assert [(row.node, row.runner) for row in session.plan] == [("InstanceNormalization->y", "unpool")]
+    expected = onnxruntime.InferenceSession(model.SerializeToString()).run(None, feed)
+    for found, other, atol in zip(session.run(None, feed), expected, (1e-5, 1e-2), strict=True):
+        np.testing.assert_allclose(found, other, atol=atol)
+
+
+def test_a_normalization_in_a_function_may_be_of_nothing():
+    """It is inlined, as onnxruntime's ends the process."""
+    model = models.model(
+        """g (float[1, 2, h, w] x) => (float[1, 2, p, q] z) {
+            y = MaxPool <kernel_shape = [3, 3]> (x)
+            z = local.Norm (y) }""",
+        imports=', "local" : 1',
+        functions="""<domain: "local", opset_import: ["" : 17]> Norm (y) => (z) {
+            s = Constant <value_floats = [1.0, 2.0]> ()
+            z = InstanceNormalization (y, s, s) }""",
+    )
+    session = unpool.InferenceSession(model)
+    assert session.run(None, {"x": models.random(1, 2, 2, 3)})[0].shape == (1, 2, 0, 1)

@@ -327,7 +327,11 @@ FORMS = {
     "Softmax over the last axis that has a size": softmax(1, "Softmax", (2, 3, 1, 1)),
     "Softmax of all axes from one on": softmax(1, "Softmax", (2, 3, 4), first=11, last=12),
     "Softmax between two axes": softmax(1, "Transpose Softmax Transpose", (2, 3, 4)),
-    "a Softmax of open sizes": softmax(1, "Softmax", (2, 3, 4), dims="2, n, 4"),
+    "a Softmax of three open sizes": softmax(1, "Transpose Softmax Transpose", (2, 3, 4), dims="a, b, c", first=15),
+    "a Softmax of open sizes": softmax(
+        1, "Shape Shape Shape ReduceProd ReduceProd Concat Reshape Transpose Softmax Transpose Shape Reshape",
+        (2, 3, 4, 5), dims="n, 3, h, w", first=15),
+    "a Softmax of open sizes before opset 15": softmax(1, "Softmax", (2, 3, 4, 5), dims="n, 3, h, w", last=14),
     "a Gather of two windows": gather(windows(2, 30, 5, 1, 4), f"{'Slice Unsqueeze ' * 2}Concat", axis=2),
     "a Gather of windows with holes": gather(windows(13, 3, 2, 4, 1), f"{'Slice Unsqueeze ' * 3}Concat"),
     "a Gather of windows of one element": gather(windows(20, 1, 2), "Slice Unsqueeze"),

@@ -12,6 +12,7 @@ from tests.support import models, models_old
 from tests.support.passes import check, operators
 from unpool.onnxruntime.passes import NAMES, PASSES
 
+PLANES = conv("pads = [1, 1, 1, 1]", (128, 128, 3, 3), (1, 128, 40, 40))
 VOLUMES = conv("pads = [1, 1, 1, 1, 1, 1]", (16, 16, 3, 3, 3), (1, 16, 20, 21, 22))
 LINES = conv("pads = [9, 9], dilations = [3]", (64, 64, 7), (1, 64, 3000), "{x}, w, b")
 FIRES = {
@@ -55,9 +56,11 @@ def test_a_pass_runs_unless_it_is_switched_off(each, tmp_path, monkeypatch):
 
 
 SIZES = {
-    "two axes": (conv("pads = [1, 1, 1, 1]", (128, 128, 3, 3), (1, 128, 40, 40)), True),
+    "two axes": (PLANES, True),
+    "two axes of any size": (replace(PLANES, dims="N, 128, H, W"), True),
     "three maps, the last of a generator": (conv("pads = [3, 3, 3, 3]", (3, 32, 7, 7), (1, 32, 64, 64)), True),
     "three axes": (VOLUMES, True),
+    "three axes of any size": (replace(VOLUMES, dims="N, 16, D, H, W"), True),
     "few elements of three axes": (conv("pads = [1, 1, 1, 1, 1, 1]", (16, 16, 3, 3, 3), (1, 16, 6, 5, 6)), False),
     "many maps of a large window": (conv("pads = [3, 3, 3, 3]", (16, 32, 7, 7), (1, 32, 64, 64)), False),
     "dilated": (conv("pads = [2, 2, 2, 2], dilations = [2, 2]", (64, 64, 3, 3), (1, 64, 40, 40)), False),

@@ -132,3 +132,10 @@ def test_numbers_have_as_many_axes_as_the_values(name):
     numbers = [tensor for tensor in graph.constants.values() if np.prod(tensor.dims) == 1]
     assert numbers
     assert {len(tensor.dims) for tensor in numbers} == {4}
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 4, 5), (2, 3, 0, 5), (2, 0, 4, 5), (1, 1, 1, 1)])
+def test_a_softmax_of_open_sizes_may_be_empty(shape):
+    """A shape with a size of 0 is no reason to copy another one."""
+    case = FORMS["a Softmax of open sizes"]
+    check(case.optimizer, case.model(dims="n, c, h, w"), {"x": models.random(*shape)})

@@ -225,7 +225,7 @@ PASSES: tuple[Pass, ...] = (
 )
 """All passes, in the order in which they run."""
 
-_LOOKED_FOR = {*OPERATORS, *(name for each in PASSES for name in each.operators)}
+_LOOKED_FOR = {*OPERATORS, "InstanceNormalization", *(name for each in PASSES for name in each.operators)}
 NAMES = frozenset(each.name for each in PASSES)
 
 

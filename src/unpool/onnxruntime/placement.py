@@ -5,7 +5,7 @@
 | MaxUnpool; MaxPool with Indices | always |
 | ConvTranspose | where its kernel is faster, by its shapes; always in types other than float32 |
 | MaxPool without Indices | unless it stands among Convs, in the blocked layout of onnxruntime |
-| InstanceNormalization | where a MaxPool of unpool's may have left nothing of an image |
+| InstanceNormalization | in float32: its kernel is faster, and nearer to the exact result |
 
 onnxruntime keeps float32 maps of 16, 32, ... channels between Convs in blocks of a vector, in which it pools fast. A
 node of unpool there would cost two changes of the layout. Such a pool is not given away where a rule of the standard
@@ -36,11 +36,9 @@ from unpool.graph.nodes import (
     domain,
     is_unpool_op,
     node_name,
-    reads,
     since_version,
     subgraphs,
     with_subgraph_nodes,
-    writes,
 )
 from unpool.graph.operators import OperatorFact, having
 from unpool.graph.semantics import Semantics, spec_of
@@ -49,7 +47,7 @@ from unpool.graph.shapes import Types
 from unpool.graph.weights import strip_initializers
 from unpool.onnxruntime.costs import is_faster_in_unpool
 from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
-from unpool.operators import contract, max_pool, unpool_domain
+from unpool.operators import contract, unpool_domain
 from unpool.operators.attributes import Settings
 from unpool.operators.contract import NHWC
 from unpool.operators.conv_transpose import ConvTransposeSpec
@@ -78,7 +76,6 @@ class Reason(Enum):
     SLOWER = "onnxruntime's kernel is faster for this shape"
     REFUSED = "its attributes are not those of the standard"
     FUSED = "one pass over memory in place of several"
-    EMPTY = "its input may be empty, at which onnxruntime's ends the process"
     PROVIDER = "left to the other provider"
     NO_KERNEL = "onnxruntime refuses it"
     TUNED = "the whole model is faster there, as tuning has measured"
@@ -204,44 +201,21 @@ class Placement:
     def _blocked(self) -> set[str]:
         return _values_in_blocks(self._nodes)
 
-    @cached_property
-    def _pooled(self) -> set[str]:
-        return _values_behind_pools(self._nodes)
-
-    @cached_property
-    def _windows_fit(self) -> bool:
-        """True if every MaxPool surely gives elements; where no window fits, onnx infers a size of one behind it."""
-        pools = (node for node in with_subgraph_nodes(self._nodes) if node.op_type == "MaxPool" and is_unpool_op(node))
-        return all(map(self._fits, pools))
-
-    def _fits(self, pool: onnx.NodeProto) -> bool:
-        sizes = self._known_sizes(pool.input[0])
-        if sizes is None:
-            return False
-        with suppress(UnpoolError):
-            spec = spec_of(pool, self._opsets, self._semantics)
-            return isinstance(spec, MaxPoolSpec) and 0 not in max_pool.call(spec, sizes).small.spatial
-        return False
-
     def is_own(self, node: onnx.NodeProto) -> bool:
-        """True for a node of the three operators or of unpool's domain, and an InstanceNormalization to guard.
+        """True for a node of the three operators or of unpool's domain, and for an InstanceNormalization of float32.
 
-        A pool whose window does not fit gives nothing in the standard, and one element in onnxruntime, whose
-        InstanceNormalization reads the memory of an empty input.
+        That of onnxruntime also ends the process at an empty input, which it refuses to make, but unpool does not.
         """
-        if node.op_type != "InstanceNormalization" or domain(node) != "":
-            return is_unpool_op(node) or node.domain == DOMAIN
-        type_ = self._types.get(node.input[0])
-        is_certain = all(shapes.static_dims(type_) or (None,)) and self._windows_fit
-        is_float = shapes.dtype(type_) in (np.float32, None)  # types in sub-graphs are not known
-        return is_float and node.input[0] in self._pooled and not is_certain
+        if _is_normalization(node):
+            return shapes.dtype(self._types.get(node.input[0])) in (np.float32, None)  # in sub-graphs no type is known
+        return is_unpool_op(node) or node.domain == DOMAIN
 
     def reason(self, node: onnx.NodeProto) -> Reason:
         """Why a node of the three operators, or of unpool's domain, runs where it does."""
-        if node.op_type == "InstanceNormalization" and domain(node) == "":
-            return Reason.EMPTY
         if not self.is_own(node):
             return Reason.REPLACEMENT
+        if _is_normalization(node):
+            return Reason.FASTER
         if node.domain == DOMAIN:
             return Reason.FASTER if node.op_type == "ConvTranspose" else Reason.FUSED
         try:
@@ -320,7 +294,9 @@ def make_plan(
 ) -> SessionPlan:
     """The plan of a model; `details` has texts by first output, and types of None are inferred."""
     nodes, graph = list(with_subgraph_nodes(model.graph.node)), model.graph
-    if not details and not any(is_unpool_op(node) or node.domain == DOMAIN for node in nodes):
+    if not details and not any(
+        is_unpool_op(node) or node.domain == DOMAIN or _is_normalization(node) for node in nodes
+    ):
         return SessionPlan()
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     placement = Placement(graph.node, graph.initializer, opsets, semantics, _types(model) if types is None else types)
@@ -398,6 +374,10 @@ def _drop_sizes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None
             axis.Clear()
 
 
+def _is_normalization(node: onnx.NodeProto) -> bool:
+    return node.op_type == "InstanceNormalization" and domain(node) == ""
+
+
 def _types(model: onnx.ModelProto) -> Types:
     """The types of values as onnx infers them; none where it cannot."""
     try:
@@ -416,17 +396,4 @@ def _values_in_blocks(nodes: Iterable[onnx.NodeProto]) -> set[str]:
             node.op_type == "Conv" or (node.op_type in _KEEPS_BLOCKS and not values.isdisjoint(node.input))
         ):
             values.add(node.output[0])
-    return values
-
-
-def _values_behind_pools(nodes: Iterable[onnx.NodeProto]) -> set[str]:
-    """The values that may depend on a MaxPool, also in sub-graphs."""
-    values: set[str] = set()
-    for node in nodes:
-        inner = list(with_subgraph_nodes([node]))
-        is_pooled = any(each.op_type == "MaxPool" and domain(each) in ("", NHWC, DOMAIN) for each in inner)
-        if is_pooled or not values.isdisjoint(reads(node)):
-            for each in inner:
-                values.update(writes(each))
-                values.update(value.name for _, graph in subgraphs(each) for value in graph.input)
     return values

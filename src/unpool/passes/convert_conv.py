@@ -47,12 +47,13 @@ ELEMENT_COST = 40  # multiply-adds in the time that an element takes from one la
 COPY_COST = 10  # multiply-adds in the time of one of onnxruntime's copies
 PRODUCT_COST = 1.06  # multiply-adds in the time of one in onnxruntime's product of matrices over one axis
 LINE_GAIN, LINE_ELEMENT_COST, LINE_COPY_COST = 0.05, 5, 8  # as above, over one axis, which has no other layout
-LENGTH = 8192  # of a Conv over one axis whose length is unknown: the gain hardly depends on it, but for a call
 RELOAD_COST = 10  # multiply-adds in the time of reading a weight that was not kept in a cache
 VECTORS = 4  # of output channels, whose weights onnxruntime reads together, row by row of its output; 1x1 has no rows
 KEPT_BYTES = 1 << 20  # of these weights, which stay in the second cache from one row to the next
 TYPES = (np.float32, np.float64)
 LINE, PLANE, VOLUME = RANKS = (1, 2, 3)  # spatial axes of Convs that may be converted
+OPEN_SIZES = {LINE: 8192, PLANE: 32, VOLUME: 16}
+"""What stands for an open size, by the number of spatial axes; the gain hardly depends on it, but for the call."""
 
 
 def convert_conv(graph: Graph, types: Types, excluded: Collection[str] = ()) -> Graph:
@@ -137,11 +138,11 @@ def _pays(
 
 
 def _shape(value: onnx.TypeProto | None, channels: int) -> tuple[int, ...]:
-    """A shape, () if it is unknown; over one axis, a batch of 1 and LENGTH stand for unknown sizes."""
+    """A shape, () if its rank is unknown; a batch of 1 and OPEN_SIZES stand for open sizes."""
     known = shapes.static_dims(value) or ()
-    if len(known) != LINE + 2:
-        return shapes.known_sizes(value) or ()
-    return tuple(size if size is not None else other for size, other in zip(known, (1, channels, LENGTH), strict=True))
+    rank = len(known) - 2
+    others = (1, channels, *[OPEN_SIZES.get(rank, 0)] * rank)
+    return tuple(size if size is not None else other for size, other in zip(known, others, strict=False))
 
 
 def _cost_in_onnxruntime(w_shape: Sequence[int], y_shape: Sequence[int], group: int, dtype: np.dtype[Any]) -> float:

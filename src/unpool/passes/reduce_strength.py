@@ -19,7 +19,7 @@ infinite or NaN in either.
 
 onnxruntime broadcasts a PRelu in one thread; its Resize, Softmax, Einsum and Gather move single elements; its Elu and
 Mish have slow exponentials. Times: two threads of an Intel Xeon with AVX-512, onnxruntime 1.32.
-Only float32, and only where all shapes are known; those of a PRelu, Elu or Mish may have open sizes.
+Only float32, and only where all shapes are known; those of a PRelu, Elu, Mish or Softmax may have open sizes.
 """
 
 import math
@@ -43,10 +43,13 @@ FIRST_OPSET_OF_WHERE = 9
 FIRST_RESIZE_TO_SIZES = 13  # without a roi
 FIRST_SOFTMAX_OF_ONE_AXIS = 13  # before, of all axes from one on
 FIRST_AXES_AS_INPUT = 13  # of Unsqueeze
+FIRST_PARTS_OF_SHAPE = 15
 VOLUME = 5  # axes of a batch of volumes
 LEAST_SIZE = 10_000  # elements, or products of an Einsum, that are worth several nodes in place of one
 MOST_SLICES = 32  # in place of a Gather
 LARGEST_EXPONENT = 20.0  # of Mish, whose last factor is 1 from there on
+
+BOOL, FLOAT, INT64 = onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 Sizes: TypeAlias = tuple[int, ...]
 Dims: TypeAlias = tuple[int | None, ...]
@@ -140,12 +143,40 @@ class _Writer:
         """
         return self.constant(np.full((1,) * len(dims), value, np.float32), f"{end.output[0]}_{value}")
 
-    def add(self, operator: str, inputs: Sequence[str], dims: Dims, end: onnx.NodeProto, **given: Any) -> str:
+    def add(
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        dims: Dims,
+        end: onnx.NodeProto,
+        element: int = FLOAT,
+        /,
+        **given: Any,
+    ) -> str:
         """Write a node on the way to the first output of `end`; the name of its output, which has these dims."""
         output = self._names.fresh(f"{end.output[0]}_{operator.lower()}")
         self.nodes.append(helper.make_node(operator, inputs, [output], output, **given))
-        self.types[output] = shapes.tensor_type(onnx.TensorProto.FLOAT, dims)
+        self.types[output] = shapes.tensor_type(element, dims)
         return output
+
+    def shape(self, name: str, dims: Dims, end: onnx.NodeProto) -> str:
+        """The name of the shape of a value: a constant, or what a node gives if a size is open."""
+        if None not in dims:
+            return self.constant(np.array(dims, np.int64), f"{name}_shape")
+        return self.add("Shape", [name], (len(dims),), end, INT64)
+
+    def flat_shape(self, name: str, dims: Dims, axis: int, end: onnx.NodeProto) -> str:
+        """The same for three axes in place of all: those before `axis`, this one, and those behind it."""
+        sizes = [_product(part) for part in (dims[:axis], dims[axis : axis + 1], dims[axis + 1 :])]
+        if None not in sizes:
+            return self.constant(np.array(sizes, np.int64), f"{name}_shape")
+        bounds = zip((0, axis, axis + 1), (axis, axis + 1, len(dims)), strict=True)
+        parts = [
+            self.add("Shape", [name], (last - first,), end, INT64, start=first, end=last) for first, last in bounds
+        ]
+        for place in (0, 2):
+            parts[place] = self.add("ReduceProd", [parts[place]], (1,), end, INT64)
+        return self.add("Concat", parts, (3,), end, INT64, axis=0)
 
     def move(self, name: str, sizes: Sizes, order: Sequence[int], shape: Sizes, end: onnx.NodeProto) -> str:
         """Transpose and then reshape a value, where that changes it; axes of size 1 need no Transpose."""
@@ -178,17 +209,22 @@ def _replace_prelu(node: onnx.NodeProto, writer: _Writer) -> bool:
         return False  # onnxruntime's Where loses the sign of -0
     else:
         zero, one = (writer.number(value, dims, node) for value in (0, 1))
-        is_negative = writer.add("Less", [x, zero], dims, node)
-        writer.types[is_negative] = shapes.tensor_type(onnx.TensorProto.BOOL, dims)
+        is_negative = writer.add("Less", [x, zero], dims, node, BOOL)
         factor = writer.add("Where", [is_negative, node.input[1], one], dims, node)
         writer.add("Mul", [x, factor], dims, node)
     writer.finish(node)
     return True
 
 
+def _product(dims: Dims) -> int | None:
+    """Of all sizes; None if one is open."""
+    return None if None in dims else math.prod(size for size in dims if size is not None)
+
+
 def _is_small(dims: Dims) -> bool:
     """True if a node of these dims is not worth several; an open size may be large."""
-    return math.prod(size for size in dims if size is not None) < LEAST_SIZE and None not in dims
+    size = _product(dims)
+    return size is not None and size < LEAST_SIZE
 
 
 def _replace_elu(node: onnx.NodeProto, writer: _Writer) -> bool:
@@ -234,17 +270,22 @@ def _replace_mish(node: onnx.NodeProto, writer: _Writer, x: str = "") -> bool:
 
 
 def _replace_softmax(node: onnx.NodeProto, writer: _Writer) -> bool:
-    sizes, axis = writer.sizes(node.input[0]), attributes(node).get("axis", -1)
-    if sizes is None or writer.opset < FIRST_SOFTMAX_OF_ONE_AXIS or not -len(sizes) <= axis < len(sizes):
+    """Of three axes, over the one in the middle: onnxruntime transposes those faster than four."""
+    x, dims, axis = node.input[0], writer.dims(node.input[0]), attributes(node).get("axis", -1)
+    if dims is None or _is_small(dims) or 0 in dims or not -len(dims) <= axis < len(dims):
         return False
-    axis %= len(sizes)
-    flat = (math.prod(sizes[:axis]), sizes[axis], math.prod(sizes[axis + 1 :]))
-    if math.prod(flat) < max(LEAST_SIZE, 1) or flat[2] == 1:
+    axis %= len(dims)
+    flat = (_product(dims[:axis]), dims[axis], _product(dims[axis + 1 :]))
+    first_opset = FIRST_PARTS_OF_SHAPE if None in dims else FIRST_SOFTMAX_OF_ONE_AXIS
+    if flat[2] == 1 or writer.opset < first_opset:
         return False
-    swapped = (flat[0], flat[2], flat[1])
-    x = writer.move(node.input[0], sizes, range(len(sizes)), flat, node)
-    y = writer.add(node.op_type, [writer.move(x, flat, (0, 2, 1), swapped, node)], swapped, node, axis=-1)
-    writer.move(writer.move(y, swapped, (0, 2, 1), flat, node), flat, (0, 1, 2), sizes, node)
+    swapped, word = (flat[0], flat[2], flat[1]), {"allowzero": 1} if None in dims else {}
+    y = x if flat == dims else writer.add("Reshape", [x, writer.flat_shape(x, dims, axis, node)], flat, node, **word)
+    y = writer.add("Transpose", [y], swapped, node, perm=[0, 2, 1])
+    y = writer.add(node.op_type, [y], swapped, node, axis=-1)
+    y = writer.add("Transpose", [y], flat, node, perm=[0, 2, 1])
+    if flat != dims:
+        writer.add("Reshape", [y, writer.shape(x, dims, node)], dims, node, **word)
     writer.finish(node)
     return True
 
