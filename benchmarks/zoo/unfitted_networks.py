@@ -1,4 +1,4 @@
-"""Networks of ten libraries to which nothing in unpool was fitted."""
+"""Networks of ten libraries to which nothing in unpool was fitted, but the rule for Einsum to Demucs."""
 
 from typing import TYPE_CHECKING, Any
 
