@@ -50,9 +50,17 @@ MUTATIONS = (
     Mutation(
         PASSES,
         REDUCE,
-        "writer.opset < FIRST_SOFTMAX_OF_ONE_AXIS",
-        "writer.opset < 11",
+        "else FIRST_SOFTMAX_OF_ONE_AXIS",
+        "else 11",
         "an old Softmax, of all axes from one on, becomes one of one axis",
+        TESTS,
+    ),
+    Mutation(
+        PASSES,
+        REDUCE,
+        '{"allowzero": 1} if None in dims',
+        "{} if None in dims",
+        "a Softmax of open sizes copies the size of another axis for an empty one",
         TESTS,
     ),
     Mutation(
