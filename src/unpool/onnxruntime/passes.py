@@ -46,6 +46,8 @@ class PassContext:
     """The settings that passes read, and the notes that they make about nodes."""
 
     semantics: Semantics
+    keeps_axes: bool = False
+    """True if values have to keep their axes, so that tiles can follow them."""
     origins: Mapping[str, str] = field(default_factory=dict)
     """By first output of a node: text about the nodes that it replaced."""
     folded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -144,7 +146,8 @@ def _fuse_unpool(graph: Graph, types: Types, context: PassContext) -> Graph:
 
 
 def _reduce_strength(graph: Graph, types: Types, context: PassContext) -> Graph:
-    changed, context.types = reduce_strength(graph, types, values_before_indices(graph))
+    excluded = values_before_indices(graph)
+    changed, context.types = reduce_strength(graph, types, excluded, keeps_axes=context.keeps_axes)
     return changed
 
 

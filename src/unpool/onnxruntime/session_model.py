@@ -409,10 +409,12 @@ class SessionModel:
     def prepared_graph(self, *, has_own_nodes: bool) -> PreparedGraph:
         """The graph without functions, after all passes, and the types of its values; the model is read again.
 
+        Without `has_own_nodes`, passes make no nodes of the domain unpool, and none that reshapes an image.
+
         Raises:
             UnpoolError: it cannot be read, or its types cannot be inferred.
         """
-        context = PassContext(self.semantics)
+        context = PassContext(self.semantics, keeps_axes=not has_own_nodes)
         model = inline(shorten_domains(read(self.given)))
         self._hidden = set() if self._options is None else _replaceable(self._options, model)
         model = self._passed(model, context, self._hidden, has_own_nodes=has_own_nodes)

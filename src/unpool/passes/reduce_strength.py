@@ -56,15 +56,19 @@ Dims: TypeAlias = tuple[int | None, ...]
 """Sizes, of which some may be open."""
 
 
-def reduce_strength(graph: Graph, types: Types, excluded: Collection[str] = ()) -> tuple[Graph, Types]:
+def reduce_strength(
+    graph: Graph, types: Types, excluded: Collection[str] = (), *, keeps_axes: bool = False
+) -> tuple[Graph, Types]:
     """The graph, constants lifted, in which such nodes are replaced, and the types; `origins` lists the nodes.
 
-    Nodes that make one of the `excluded` values stay if others may round differently.
+    Nodes that make one of the `excluded` values stay if others may round differently, and with `keeps_axes` those in
+    whose place others would reshape values.
     """
     writer, is_changed = _Writer(graph, types), False
     for node in graph.nodes:
         replace_node = _REPLACE.get(node.op_type) if domain(node) == "" else None
         is_excluded = node.op_type in ROUNDED and node.output[0] in excluded
+        is_excluded |= keeps_axes and node.op_type in RESHAPED
         if replace_node is None or is_excluded or not replace_node(node, writer):
             writer.nodes.append(node)
         else:
@@ -457,3 +461,5 @@ _REPLACE: Mapping[str, Callable[[onnx.NodeProto, _Writer], bool]] = {
 }
 ROUNDED = ("Einsum", "Elu", "Mish", "Mul")
 """The operators whose replacement may round differently."""
+RESHAPED = ("Softmax", "LogSoftmax", "Einsum")
+"""Those whose replacement has values of other axes, which tiles cannot follow."""

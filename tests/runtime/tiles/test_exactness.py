@@ -114,6 +114,22 @@ def test_channels_last():
     assert_same(model, {"x": whole_numbers(1, 30, 22, 2)}, (7, 9), layout="NHWC")
 
 
+@pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
+def test_a_softmax_of_channels(operator):
+    """Which the session reshapes, but tiles see as it was written."""
+    model = models.model(
+        f"""classes (float[1, 2, h, w] x) => (float[1, 5, h, w] y) {{
+            c = Conv <pads = [1, 1, 1, 1]> (x, w)
+            y = {operator} <axis = 1> (c)
+        }}""",
+        w=whole_numbers(5, 2, 3, 3),
+    )
+    session = unpool.InferenceSession(model)
+    operators = [node.op_type for node in session.prepared_graph(has_own_nodes=True).graph.nodes]
+    assert "Reshape" in operators
+    assert_same(model, {"x": whole_numbers(1, 2, 64, 48)}, (16, 24))
+
+
 def of_any_rank(model):
     """The model without the shapes of its outputs."""
     for value in model.graph.output:
