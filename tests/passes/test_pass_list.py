@@ -77,6 +77,8 @@ SIZES = {
     "a small Mish": (CASES["Mish"], False),
     "a small Mish of three nodes": (CASES["a Mish of three nodes"], False),
     "a small Elu": (CASES["Elu"], False),
+    "an Elu of a batch of few elements": (replace(CASES["Elu"], dims="n, 3, 4, 17"), False),
+    "an Elu of any length": (replace(CASES["Elu"], dims="n, 3, 4, l"), True),
     "a small Softmax": (CASES["Softmax of channels"], False),
     "a Softmax of the channels of an image": (replace(CASES["Softmax of channels"], shape=(1, 21, 32, 40)), True),
     "a small Gather": (CASES["Gather of windows"], False),

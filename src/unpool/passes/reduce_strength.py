@@ -226,8 +226,9 @@ def _product(dims: Dims) -> int | None:
 
 
 def _is_small(dims: Dims) -> bool:
-    """True if a node of these dims is not worth several; an open size may be large."""
-    size = _product(dims)
+    """True if a node of these dims is not worth several; an open size may be large, but that of a batch may be 1."""
+    batch = tuple(1 if size is None else size for size in dims[:1])
+    size = _product(batch + dims[1:])
     return size is not None and size < LEAST_SIZE
 
 
