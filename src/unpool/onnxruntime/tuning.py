@@ -18,7 +18,6 @@ from onnx import helper
 
 from unpool.errors import UnpoolError, warn_caller
 from unpool.execute import autotune, available_cores
-from unpool.graph.errors import is_from_signal_handler, short_message
 from unpool.graph.random_inputs import random_feed
 from unpool.graph.semantics import Semantics
 from unpool.graph.weights import copy_fields
@@ -26,6 +25,7 @@ from unpool.kernels.cpu.machine import measurements
 from unpool.memory import trim_heap
 from unpool.numerics import TUNING, diff_arrays
 from unpool.onnxruntime.engine import Engine, engine_node
+from unpool.onnxruntime.errors import run_session
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan
 from unpool.onnxruntime.silence import quiet_options, quiet_session
@@ -111,12 +111,11 @@ def _feed(trial: TuningTrial) -> Mapping[str, Any] | None:
     """
     if trial.feed is not None:
         try:
-            trial.session.run(None, trial.feed)
-        except Exception as error:
-            if is_from_signal_handler(error):
-                raise
+            run_session(trial.session, None, trial.feed)
+        except UnpoolError as error:
+            fact = str(error).rstrip(".")
             raise UnpoolError(
-                f"tune: the model does not run on these inputs: {short_message(error)}. Pass inputs as for `run`."
+                f"tune: the model does not run on these inputs: {fact}. Pass inputs as for `run`."
             ) from error
         return trial.feed
     try:

@@ -83,7 +83,7 @@ def reduce_strength(
 
 
 def may_reduce(graph: Graph) -> bool:
-    """False if nothing is replaced, as far as can be told without types: most Softmax nodes have the last axis."""
+    """True if a node may be replaced; no types are needed to tell, and most graphs have no such node."""
     return any(_is_candidate(node, graph) for node in graph.nodes if domain(node) == "")
 
 
