@@ -55,7 +55,7 @@ def start(engine: str, threads: int) -> None:
     """Import the engine with its session, whose time and memory are not those of a model; once in its process."""
     import_module(EVERY[engine].module).start(threads)
     if engine in (UNPOOL, TUNED.name):
-        import_module("unpool.onnxruntime.session")
+        import_module("unpool.onnxruntime.session_model")  # which a first load imports
 
 
 def load(engine: str, file: ModelFile, threads: int) -> Loaded | Refused:

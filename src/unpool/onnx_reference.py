@@ -20,9 +20,10 @@ from onnx.reference.op_run import OpRun
 from unpool import functional
 from unpool.dtypes import AnyArray
 from unpool.graph.nodes import attributes
-from unpool.graph.semantics import Semantics, naming, spec_of
+from unpool.graph.spec import naming, spec_of
 from unpool.operators import unpool_domain
 from unpool.operators.contract import DOMAINS, OPERATORS
+from unpool.operators.semantics import Semantics
 from unpool.passes.inline import inline
 
 _LOG = logging.getLogger("unpool")

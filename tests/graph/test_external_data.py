@@ -12,8 +12,8 @@ from onnx import TensorProto
 
 import unpool
 from tests.support import models
-from unpool.graph.load import FOLDERS_ENTRY, load
-from unpool.graph.weights import DataFile, find_data_file
+from unpool.graph.data_file import FOLDERS_ENTRY, DataFile, find_data_file
+from unpool.graph.load import load
 
 OUTSIDE = "External data path validation failed"
 SIZES = {"small": 3, "large": 40}

@@ -11,9 +11,9 @@ import unpool
 from tests.support import models
 from unpool.graph.graph import Graph
 from unpool.graph.narrow_floats import narrowest_floats
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.numerics import BITWISE, ROUNDING, Tolerance
+from unpool.operators.semantics import Semantics
 from unpool.runtime.compare.compare import compare
 from unpool.runtime.lower.lower import lower
 from unpool.runtime.measure.bench import bench

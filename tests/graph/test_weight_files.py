@@ -144,7 +144,7 @@ def test_a_file_that_became_shorter_is_noticed(path, tmp_path):
     data = tmp_path / weights.ExternalDataInfo(weights.without_folder(tensor)).location
     data.write_bytes(data.read_bytes()[:100])
     with pytest.raises(unpool.errors.FileError, match="Leave the file where it was"):
-        list(weights.read_chunks(tensor))
+        list(weights.data_range(tensor).chunks())
 
 
 REWRITES = {

@@ -15,10 +15,10 @@ from tests.support import models
 from tests.support.runners import NHWC_DOMAIN, feeds_of, is_model, model_of
 from unpool.graph import shapes
 from unpool.graph.graph import Graph, lift_constants
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.shapes import output_dims
 from unpool.operators import resolve
+from unpool.operators.semantics import Semantics
 
 SEEDS = range(600)
 SESSION_SEEDS = range(700)

@@ -20,7 +20,7 @@ from tests.support.library_sessions import plain_session
 from tests.support.passes import steps
 from unpool.cli.errors import OK, UNFIT, UNSUPPORTED, USAGE
 from unpool.errors import UnsupportedError
-from unpool.graph.semantics import Semantics
+from unpool.operators.semantics import Semantics
 from unpool.passes import fuse_unpool
 from unpool.runtime.rewrite.fix import fix
 from unpool.runtime.runtimes import unpool_session

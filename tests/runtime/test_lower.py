@@ -19,8 +19,8 @@ from unpool.cli.errors import OK, USAGE
 from unpool.errors import UnsupportedError
 from unpool.graph.dynamic_dims import DimFlow
 from unpool.graph.graph import Graph, unused_names
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
+from unpool.operators.semantics import Semantics
 from unpool.runtime.lower import checks, emit_unpool
 from unpool.runtime.lower import lower as lower_module
 from unpool.runtime.lower.lower import lower

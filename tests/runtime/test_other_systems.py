@@ -25,7 +25,7 @@ from unpool.cli.errors import BROKEN_PIPE, UNFIT, guard
 from unpool.files import FileSet, WriteError, lock, targets, write
 from unpool.files.locks import lock_of
 from unpool.graph import weights
-from unpool.graph.weights import OutsideFolderError, find_data_file
+from unpool.graph.data_file import OutsideFolderError, find_data_file
 from unpool.images import sink
 from unpool.images.npy import npy_layout
 from unpool.images.sink import OutputSpec

@@ -17,8 +17,8 @@ from tests.support.command import fails, invoke
 from unpool.cli.errors import OK, UNFIT, USAGE
 from unpool.errors import UnpoolError
 from unpool.graph.random_inputs import random_feed
-from unpool.graph.semantics import Semantics
 from unpool.onnxruntime import InferenceSession
+from unpool.operators.semantics import Semantics
 from unpool.runtime.measure.bench import ModelTimes, NodeTime
 from unpool.runtime.measure.timing import Timing
 from unpool.runtime.report import report as reporting

@@ -8,8 +8,8 @@ import pytest
 import unpool
 from tests.support import models
 from unpool.errors import UnpoolError
-from unpool.graph.semantics import Semantics
 from unpool.onnxruntime import InferenceSession
+from unpool.operators.semantics import Semantics
 from unpool.runtime.rewrite.verify import runs
 from unpool.runtime.rewrite.workload import MOST_ELEMENTS, Trials
 from unpool.runtime.runtimes import unpool_session

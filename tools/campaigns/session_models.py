@@ -8,6 +8,8 @@ which unpool follows the standard from a fault. A pass that fails, and a model t
 only, are faults. Every other model runs with the thresholds of passes at zero, and every third with large weights only,
 as small models stand for large ones.
 
+A model in a file is loaded twice: the later session is to give what the first one gave.
+
 Models run in processes that live long; one that ends its process is a fault, unless onnxruntime ends there, too.
 """
 
@@ -34,7 +36,7 @@ from tools.campaigns.session_model_cases import case
 from tools.campaigns.session_model_forms import disguise, source_of
 from unpool.errors import UnpoolError
 from unpool.graph import weights
-from unpool.onnxruntime import passes, placement
+from unpool.onnxruntime import passes, placement, stored_model
 from unpool.passes import convert_conv, fuse_snake, reduce_strength
 
 PROGRAM = ("-m", "tools.campaigns.session_models")
@@ -180,6 +182,7 @@ def create(made: ModelCase, source: Any, compat: str, log: Log | None = None) ->
     more = {"exact": made.settings["exact"], "compat": compat}
     session = unpool.InferenceSession(source, options_of(made.settings), **more)
     made.settings["unpool"] = about(session)
+    made.settings["stored"] = session._stored is not None
     return lambda feed: session.run(None, feed)
 
 
@@ -230,6 +233,7 @@ def trial(seed: int) -> tuple[Counter[str], list[str]]:
     logging.getLogger("unpool").addHandler(log)
     patches = [
         mock.patch.object(passes, "PASSES", counted(tally)),
+        mock.patch.object(stored_model, "SETTLED", 0),
         *(eager() if seed % 2 else []),
         *(large() if seed % 3 == 0 else []),
     ]
@@ -240,6 +244,12 @@ def trial(seed: int) -> tuple[Counter[str], list[str]]:
             each.start()
         try:
             got, _ = outcomes(lambda: create(made, source, "spec"), made.feeds)
+            if way not in ("bytes", "proto"):
+                later, _ = outcomes(lambda: create(made, source, "spec"), made.feeds)
+                words = [verdict(*pair, set()) for pair in zip(later, got, strict=True)]
+                faults += [f"a later session: {each}; {way} {made.settings}" for each, is_fault in words if is_fault]
+                tally["loaded without the model"] += made.settings.get("stored", False)
+            made.settings.pop("stored", None)
             told = [made.settings.pop(word, None) for word in ("unpool", "onnxruntime")]
             form = f"{way} {' '.join(forms)} {made.settings}"
             if None not in told and told[0] != told[1]:

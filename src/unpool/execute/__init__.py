@@ -15,7 +15,7 @@ from unpool.display import format_shape
 from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError
 from unpool.execute.arrays import CallOptions, InputTypes, OptionalArrays
-from unpool.execute.conv import PreparedConv, flip_window, prepare_conv
+from unpool.execute.conv import PreparedConv, prepare_conv
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.execute.max_pool import PreparedMaxPool
 from unpool.execute.max_unpool import PreparedMaxUnpool
@@ -25,7 +25,7 @@ from unpool.kernels.cpu.machine.host import available_cores
 from unpool.kernels.cpu.weights import as_own_weights, own_weights
 from unpool.memory import memory_error
 from unpool.operators.contract import OUTPUT_SHAPE, OperatorVersion
-from unpool.operators.conv import ConvSpec
+from unpool.operators.conv import ConvSpec, flip_window
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec

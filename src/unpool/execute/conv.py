@@ -2,21 +2,12 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from unpool.dtypes import AnyArray
 from unpool.execute.arrays import CallOptions, InputTypes, OptionalArrays, require
 from unpool.execute.conv_transpose import PreparedConvTranspose
 from unpool.kernels.cpu.machine.plan import Operand, PlanStep
 from unpool.operators import conv
-from unpool.operators.conv import ConvSpec
-
-
-def flip_window(w: AnyArray, group: int) -> AnyArray:
-    """Weights (M, C/group, k...) of a Conv as a ConvTranspose has them, (C, M/group, k...), every window flipped."""
-    maps, channels, *window = w.shape
-    converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
-    return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(group * channels, maps // group, *window)
+from unpool.operators.conv import ConvSpec, flip_window
 
 
 def prepare_conv(spec: ConvSpec, inputs: InputTypes, options: CallOptions) -> "PreparedConv | PreparedConvTranspose":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -15,6 +15,7 @@ from onnx import external_data_helper
 from unpool import memory
 from unpool.errors import FileError, MissingFileError, ModelError, UnpoolError
 from unpool.graph import peek, weights
+from unpool.graph.data_file import FOLDERS_ENTRY, DataFile, DataRange, OutsideFolderError, file_stamp, find_data_file
 from unpool.graph.errors import LONGEST, error_class, short_message, source_name
 from unpool.graph.graph import FIRST_IR_WITH_DEFAULTS, has_type
 from unpool.graph.nodes import PLAIN_KINDS, domain, sort_nodes, subgraphs, with_subgraph_nodes
@@ -22,8 +23,6 @@ from unpool.graph.peek import FileKind, detect_file_kind
 from unpool.graph.torch_operators import export_advice
 from unpool.operators.contract import DOMAINS
 
-# the session config entry that names further folders in which data files may be, separated as in PATH
-FOLDERS_ENTRY = "unpool.external_data_folders"
 _ADVICE = "Keep the data file next to the model."
 
 
@@ -35,15 +34,15 @@ def read_external_data(
     With `leaves_weights`, large initializers that cannot be fed stay in their files, where these are in one folder.
     """
     tensors = list(external_tensors(model))
-    folders, files = tuple(folders), dict[str, tuple[weights.DataFile, int]]()
+    folders, files = tuple(folders), dict[str, tuple[DataFile, int]]()
     ranges = [_data_range(tensor, path, folders, files) for tensor in tensors]
-    memory.check((sum(data.length for data in ranges),), np.dtype(np.uint8), f"{path}: external data")
+    memory.check((sum(data.size for data in ranges),), np.dtype(np.uint8), f"{path}: external data")
     fed = {value.name for value in model.graph.input}
     initializers = list(model.graph.initializer)  # held, so that no other object gets their ids
     mappable = {id(tensor) for tensor in initializers if tensor.name not in fed} if leaves_weights else set()
     folder: str | None = None
     for tensor, data in zip(tensors, ranges, strict=True):
-        stays = id(tensor) in mappable and weights.can_stay_in_file(tensor, data.length)
+        stays = id(tensor) in mappable and weights.can_stay_in_file(tensor, data.size)
         if stays and folder in (None, data.file.folder):
             folder = data.file.folder
             weights.keep_in_file(tensor, data.file)
@@ -51,7 +50,7 @@ def read_external_data(
         try:
             with data.file.open() as stream:
                 stream.seek(data.offset)
-                tensor.raw_data = stream.read(data.length)
+                tensor.raw_data = stream.read(data.size)
         except Exception as error:
             raise FileError(f"{_where(tensor, path)}, got: {short_message(error)}. {_ADVICE}") from error
         tensor.data_location = onnx.TensorProto.DEFAULT
@@ -88,25 +87,19 @@ def _sparse_parts(sparse: Iterable[onnx.SparseTensorProto]) -> Iterator[onnx.Ten
         yield from (tensor.values, tensor.indices)
 
 
-class _DataRange(NamedTuple):
-    file: weights.DataFile
-    offset: int
-    length: int
-
-
 def _data_range(
-    tensor: onnx.TensorProto, path: Path, folders: Iterable[str], files: dict[str, tuple[weights.DataFile, int]]
-) -> _DataRange:
+    tensor: onnx.TensorProto, path: Path, folders: Iterable[str], files: dict[str, tuple[DataFile, int]]
+) -> DataRange:
     """The data of a tensor, which are certain to be there; `files` has the files found so far, and their bytes."""
     where = _where(tensor, path)
     try:
         entry = weights.external_data_of(tensor)
         if entry.location not in files:
-            file = weights.find_data_file(path, entry.location, folders)
+            file = find_data_file(path, entry.location, folders)
             with file.open() as stream:
                 files[entry.location] = file, os.fstat(stream.fileno()).st_size
         file, size = files[entry.location]
-    except weights.OutsideFolderError as error:
+    except OutsideFolderError as error:
         advice = f"{_ADVICE[:-1]}, or name its folder in the session config entry {FOLDERS_ENTRY}."
         fact = f"External data path validation failed: {short_message(error)}"
         raise FileError(f"{where}. {fact}. {advice if error.is_link else _ADVICE}") from error
@@ -120,7 +113,7 @@ def _data_range(
         raise FileError(f"{where}, got bytes {offset} to {offset + length} of a file of {size} bytes. {_ADVICE}")
     if entry.length is not None and weights.has_whole_bytes(tensor) and length != weights.byte_size(tensor):
         raise FileError(f"{where}, got {length} bytes for a tensor of {weights.byte_size(tensor)}. {_ADVICE}")
-    return _DataRange(file, offset, length)
+    return DataRange(file, offset, length, tensor.name)
 
 
 def _where(tensor: onnx.TensorProto, path: Path) -> str:
@@ -209,9 +202,9 @@ def _read_without_weights(path: Path) -> onnx.ModelProto | None:
         with path.open("rb") as file:
             if _format_of(path) != "protobuf" or os.fstat(file.fileno()).st_size < SMALL:
                 return None
-            entry = weights.MODEL_KEY, weights.file_stamp(file)
+            entry = weights.MODEL_KEY, file_stamp(file)
             model = peek.without_weights(peek.FileContent(file), path.name, entry)
-            return model if weights.file_stamp(file) == entry[1] else None
+            return model if file_stamp(file) == entry[1] else None
     except (OSError, ValueError):  # raised again, and explained, where the whole file is read
         return None
 

@@ -21,6 +21,7 @@ from onnx.external_data_helper import ExternalDataInfo, set_external_data
 from unpool.errors import FileError
 from unpool.files import FileSet, is_any, is_same, resolve_target
 from unpool.graph import weights
+from unpool.graph.data_file import DataFile
 from unpool.graph.load import ModelSource, external_tensors, load_for_command
 from unpool.graph.nodes import subgraphs
 
@@ -136,7 +137,7 @@ def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
     stream.write(bytes(-stream.tell() % (PAGE_BYTES if size >= PAGE_BYTES else 64)))
     offset = stream.tell()
     if is_stored:
-        stream.writelines(weights.read_chunks(tensor))
+        stream.writelines(weights.data_range(tensor).chunks())
     else:
         stream.write(tensor.raw_data)
     tensor.raw_data = b""  # set_external_data requires the field
@@ -200,5 +201,5 @@ def _spilled(model: onnx.ModelProto, spilled: Container[str], folder: Path) -> o
             for key, value in place.items():
                 bare.external_data.add(key=key, value=str(value))
             file.write(np.ascontiguousarray(numpy_helper.to_array(tensor)).view(np.uint8).data)
-            weights.keep_in_file(bare, weights.DataFile(str(folder), SPILL_FILE))
+            weights.keep_in_file(bare, DataFile(str(folder), SPILL_FILE))
     return copy

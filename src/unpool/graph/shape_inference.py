@@ -32,10 +32,11 @@ from unpool.graph.nodes import (
     with_subgraph_nodes,
     writes,
 )
-from unpool.graph.semantics import FUSED_UNPOOL, Semantics, spec_of
 from unpool.graph.shapes import Dims, Types
+from unpool.graph.spec import spec_of
 from unpool.graph.weights import LARGE, as_input, is_large
 from unpool.operators.resolve import Spec
+from unpool.operators.semantics import FUSED_UNPOOL, Semantics
 
 STAND_IN = "unpool.made."  # begin of the name of the input that stands for an output of unpool
 INVENTED = "unk__"  # begin of the names that onnx's inference gives to sizes that it does not know

@@ -1,20 +1,19 @@
 """Weights of models: taken out of a model, read from files, and kept within the 2 GiB of a protobuf message.
 
 onnx's C++ functions copy a whole model and stop at 2 GiB, so they get one without its large initializers. Large weights
-that stay in the files next to a model are read one by one, where a step needs them. They are never mapped: a file that
-another process shortens would end this one. Such a tensor has one more entry in its external data: the folder of its
-file, with all links resolved. `without_folder` removes that entry. Its key is random in every process, so that no file
-can contain it. A tensor whose data are in the file of the model itself, among its other bytes, has another such
-entry, with the stamp of the file: one that was replaced since is an error.
+that stay in the files next to a model are read one by one, where a step needs them (`data_file.py`). Such a tensor has
+one more entry in its external data: the folder of its file, with all links resolved. `without_folder` removes that
+entry. Its key is random in every process, so that no file can contain it. A tensor whose data are in the file of the
+model itself, among its other bytes, has another such entry, with the stamp of the file: one that was replaced since is
+an error.
 """
 
 import math
 import os
-import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -23,8 +22,8 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo
 
 from unpool.dtypes import AnyArray
-from unpool.errors import FileError, UnsupportedError
-from unpool.graph.errors import short_message
+from unpool.errors import UnsupportedError
+from unpool.graph.data_file import DataFile, DataRange
 
 LARGE = 1024  # elements
 
@@ -81,91 +80,13 @@ def copy_fields(source: Any, target: Any, *exclude: str) -> None:
             getattr(target, description.name).extend(value)
 
 
-_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
-_FOLDER_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_DIRECTORY", "O_CLOEXEC"))
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_WALKS = os.open in os.supports_dir_fd and _NO_LINK != 0  # files can be opened folder by folder; not on Windows
-
-
 class ElementsNeededError(Exception):
     """The elements of a bare weight are asked for: the step has to run on the whole model."""
-
-
-class OutsideFolderError(ValueError):
-    """A data file lies in none of the folders; `is_link`: a link leads out, and not the name."""
-
-    def __init__(self, text: str, *, is_link: bool) -> None:
-        super().__init__(text)
-        self.is_link = is_link
-
-
-class DataFile(NamedTuple):
-    """A file by a folder, an absolute path, and its name relative to it, neither of which contains a link."""
-
-    folder: str
-    name: str
-
-    @property
-    def path(self) -> str:
-        """Folder and name joined."""
-        return os.path.join(self.folder, self.name)
-
-    def open(self) -> BinaryIO:
-        """The file, opened for reading; an OSError if it is no regular file, or a link replaced a part of its name."""
-        descriptor = self._descriptor()
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError("it is no regular file")
-            if not _WALKS and os.path.realpath(self.path) != self.path:
-                raise OSError("a link replaced it")
-            return os.fdopen(descriptor, "rb")
-        except BaseException:
-            os.close(descriptor)
-            raise
-
-    def _descriptor(self) -> int:
-        if not _WALKS:
-            return os.open(self.path, _FLAGS | _NO_LINK)
-        *folders, last = self.name.split(os.sep)
-        at = os.open(self.folder, _FOLDER_FLAGS)
-        try:
-            for name in folders:
-                inner = os.open(name, _FOLDER_FLAGS | _NO_LINK, dir_fd=at)
-                os.close(at)
-                at = inner
-            return os.open(last, _FLAGS | _NO_LINK, dir_fd=at)
-        finally:
-            os.close(at)
-
-
-def find_data_file(model: str | os.PathLike[str], location: str, folders: Iterable[str] = ()) -> DataFile:
-    """The file that a model calls `location`, with all links resolved; as in onnxruntime, one in these folders.
-
-    1. the one in which the model was named, as the system resolves it: link/.. is the folder around the link's target,
-    2. that of the file that the model is a link to, as in the cache of the Hugging Face hub, or
-    3. one that the caller named.
-
-    Its name is relative, and does not leave the folder of the model by "..". Any other place is an OutsideFolderError,
-    the folder itself an IsADirectoryError.
-    """
-    name = os.path.normpath(location)
-    own = os.path.realpath(os.path.dirname(model))
-    if os.path.splitdrive(name)[0] or name.split(os.sep)[0] in ("", os.pardir):
-        raise OutsideFolderError("the name leaves the folder of the model", is_link=False)
-    real = os.path.realpath(os.path.join(own, location))
-    if real == own:
-        raise IsADirectoryError("it is the folder of the model")
-    for folder in (own, os.path.dirname(os.path.realpath(model)), *map(os.path.realpath, folders)):
-        if real.startswith(os.path.join(folder, "")):
-            return DataFile(folder, os.path.relpath(real, folder))
-    raise OutsideFolderError(f"it is a link to {real}, outside of the folder of the model", is_link=True)
 
 
 FOLDER_KEY = f"unpool.folder.{os.urandom(16).hex()}"
 MODEL_KEY = f"unpool.model.{os.urandom(16).hex()}"
 BARE_KEY = "unpool.weight"  # of the first entry of a bare weight, in bare.py
-_REPLACED = "the file was replaced or written to while the model was loaded"
-CHUNK = 2**24  # bytes that are copied at a time
 _PACKED_NAMES = ("STRING", "INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1", "UNDEFINED")
 _WHOLE = {number for word, number in TensorProto.DataType.items() if word not in _PACKED_NAMES}
 
@@ -210,20 +131,10 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
         if is_bare(tensor):
             raise ElementsNeededError(tensor.name)
         return numpy_helper.to_array(tensor)
-    file, offset = _data_location(tensor)
-    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    try:
-        with file.open() as stream:
-            stream.seek(offset)
-            array: AnyArray = np.empty(tuple(tensor.dims), kind)
-            if stream.readinto(array.reshape(-1).view(np.uint8)) < array.nbytes:  # type: ignore[attr-defined]
-                raise ValueError("the file is too short")
-            if _stamp_of(tensor) not in (None, file_stamp(stream)):
-                raise ValueError(_REPLACED)
-            array.flags.writeable = False
-            return array
-    except (OSError, ValueError) as error:
-        raise _missing_data(tensor, file, error) from error
+    array: AnyArray = np.empty(tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    data_range(tensor).read_into(array.reshape(-1).view(np.uint8).data)
+    array.flags.writeable = False
+    return array
 
 
 def own_array_of(tensor: onnx.TensorProto) -> AnyArray:
@@ -235,16 +146,11 @@ def own_array_of(tensor: onnx.TensorProto) -> AnyArray:
     return array
 
 
-def file_stamp(stream: Any) -> str:
-    """A stamp of a file, which changes if the file is replaced or written to."""
-    status = os.fstat(stream.fileno())
-    return f"{status.st_dev} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
-
-
-def _data_location(tensor: onnx.TensorProto) -> tuple[DataFile, int]:
+def data_range(tensor: onnx.TensorProto) -> DataRange:
     """The place of the data of a tensor that `keep_in_file` was called on."""
     given = {entry.key: entry.value for entry in tensor.external_data}
-    return DataFile(given[FOLDER_KEY], given["location"]), int(given.get("offset", 0))
+    file, offset = DataFile(given[FOLDER_KEY], given["location"]), int(given.get("offset", 0))
+    return DataRange(file, offset, byte_size(tensor), tensor.name, given.get(MODEL_KEY))
 
 
 def external_data_of(tensor: onnx.TensorProto) -> ExternalDataInfo:
@@ -255,57 +161,17 @@ def external_data_of(tensor: onnx.TensorProto) -> ExternalDataInfo:
 
 def is_in_model_file(tensor: onnx.TensorProto) -> bool:
     """True if a tensor has its data among the other bytes of the file of its model."""
-    return _stamp_of(tensor) is not None
+    return any(entry.key == MODEL_KEY for entry in tensor.external_data)
 
 
-def _stamp_of(tensor: onnx.TensorProto) -> str | None:
-    return next((entry.value for entry in tensor.external_data if entry.key == MODEL_KEY), None)
-
-
-def _missing_data(tensor: onnx.TensorProto, file: DataFile, error: Exception) -> FileError:
-    fact = f"the data of tensor {tensor.name!r} cannot be read: {short_message(error)}"
-    return FileError(f"{file.path}: {fact}. Leave the file where it was.")
+def array_type(tensor: onnx.TensorProto) -> tuple[tuple[int, ...], str]:
+    """The shape of a tensor, and the name of its type in NumPy."""
+    return tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type).str
 
 
 def byte_size(tensor: onnx.TensorProto) -> int:
     """Bytes of the elements of a tensor whose elements are whole bytes."""
     return int(math.prod(tensor.dims) * np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type)).itemsize)
-
-
-def read_chunks(tensor: onnx.TensorProto) -> Iterator[bytes]:
-    """The bytes of a tensor in a file, at most CHUNK at a time; errors as of `array_of`."""
-    file, offset = _data_location(tensor)
-    remaining = byte_size(tensor)
-    try:
-        with file.open() as source:
-            source.seek(offset)
-            while remaining:
-                chunk = source.read(min(CHUNK, remaining))
-                if not chunk:
-                    raise ValueError(f"{remaining} bytes too few")
-                remaining -= len(chunk)
-                yield chunk
-            if _stamp_of(tensor) not in (None, file_stamp(source)):
-                raise ValueError(_REPLACED)
-    except (OSError, ValueError) as error:
-        raise _missing_data(tensor, file, error) from error
-
-
-def copy_elements(tensor: onnx.TensorProto, target: int) -> None:
-    """Let the system copy the bytes of a tensor from its file to an open file; errors as of `array_of`."""
-    file, offset = _data_location(tensor)
-    remaining = byte_size(tensor)
-    try:
-        with file.open() as source:
-            while remaining:
-                copied = os.sendfile(target, source.fileno(), offset, remaining)
-                if not copied:
-                    raise ValueError(f"{remaining} bytes too few")
-                remaining, offset = remaining - copied, offset + copied
-            if _stamp_of(tensor) not in (None, file_stamp(source)):
-                raise ValueError(_REPLACED)
-    except (OSError, ValueError) as error:
-        raise _missing_data(tensor, file, error) from error
 
 
 def without_folder(tensor: onnx.TensorProto) -> onnx.TensorProto:

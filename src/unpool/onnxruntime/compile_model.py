@@ -107,9 +107,9 @@ def _session_options(options: dict[str, Any]) -> Any:
 
 def _place_nodes(model: "ModelProto", options: dict[str, Any]) -> "ModelProto":
     """The model after the passes of a session, with the nodes that unpool computes in its domain."""
-    from unpool.graph.semantics import Semantics
     from unpool.onnxruntime.passes import PassContext, run_passes
     from unpool.onnxruntime.placement import make_plan, place
+    from unpool.operators.semantics import Semantics
     from unpool.passes.inline import shorten_domains
 
     semantics = Semantics(options["compat"], options["index_space"], options["exact"])

@@ -4,9 +4,10 @@
     models/ in NUMBA_CACHE_DIR or in the user's cache, which only this user can open
       models-{digest of sources, versions and processor}/     at most MOST_FILES of all versions, of MOST_BYTES
 
-An entry has the nodes and small constants of a changed model, and its plan. Passes see no elements of large weights, so
-neither the entry nor its key depends on them. Files are read only if no other user could have written them
-(`checked_files.py`); one with anything wrong counts as missing. UNPOOL_MODEL_CACHE=0 switches both off, 1 on.
+An entry is what passes made of the nodes and small constants of a model, by their digest, or what onnxruntime gets for
+a file, by its size and times (`stored_model.py`). Passes see no elements of large weights, so neither an entry nor its
+key depends on them. Files are read only if no other user could have written them (`checked_files.py`); one with
+anything wrong counts as missing. UNPOOL_MODEL_CACHE=0 switches both off, 1 on.
 """
 
 import os
@@ -14,42 +15,35 @@ from collections.abc import Hashable
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
-
-import onnx
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from unpool import errors
 from unpool.kernels.cpu.machine import host
 from unpool.kernels.cpu.machine.checked_files import CheckedFiles, cache_folders, source_stamp
 from unpool.onnxruntime.package import onnxruntime
-from unpool.onnxruntime.placement import SessionPlan
-from unpool.onnxruntime.source import Skeleton
+
+if TYPE_CHECKING:
+    import onnx
 
 VARIABLE, OFF, ON = "UNPOOL_MODEL_CACHE", "0", "1"
+DUMP = "UNPOOL_DUMP"  # the folder for models between passes, which then have to run
 ENTRIES = 16  # in memory
 MOST_BYTES = 2**22  # of a model without large weights that has an entry, and of an entry
-MOST_FILES = 64
+MOST_FILES = 128
 _ROOMS = ("graph", "passes", "operators", "onnxruntime", "execute", "kernels", "libraries")
 """The parts of unpool that an entry depends on, if they exist."""
 _SETTINGS = ("UNPOOL_LEVEL", "UNPOOL_KERNELS", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 """Variables that choose kernels, and so their costs."""
 
 
-class ChangedModel(NamedTuple):
-    """A model after the passes, with the nodes that unpool computes in its domain, and its plan."""
-
-    skeleton: Skeleton
-    plan: SessionPlan
-    is_changed: bool  # False where no pass has changed it, and unpool computes no node
-    opset: int | None  # for the library
-
-
 Key: TypeAlias = tuple[str, tuple[Hashable, ...]]
-_memory: dict[Key, ChangedModel] = {}  # the latest one last; without a lock, for forks
+Entry = TypeVar("Entry")
+_memory: dict[Key, Any] = {}  # the latest one last; without a lock, for forks
 
 
-def key_of(bare: onnx.ModelProto, *settings: Hashable) -> Key | None:
+def key_of(bare: "onnx.ModelProto", *settings: Hashable) -> Key | None:
     """The key of a bare model and all that its passes depend on; None where nothing is to be kept."""
     if not is_on() or bare.ByteSize() > MOST_BYTES:
         return None
@@ -58,7 +52,7 @@ def key_of(bare: onnx.ModelProto, *settings: Hashable) -> Key | None:
 
 
 def is_on() -> bool:
-    """True unless UNPOOL_MODEL_CACHE switches it off.
+    """True unless UNPOOL_MODEL_CACHE switches it off, or passes have to run for UNPOOL_DUMP.
 
     Raises:
         UnpoolError: the variable is neither 0 nor 1.
@@ -66,7 +60,7 @@ def is_on() -> bool:
     chosen = os.environ.get(VARIABLE, ON)
     if chosen not in (OFF, ON):
         raise errors.UnpoolError(f"{VARIABLE}: expected {OFF} or {ON}; got {chosen!r}.")
-    return chosen == ON
+    return chosen == ON and not os.environ.get(DUMP)
 
 
 def folder() -> Path | None:
@@ -80,33 +74,31 @@ def files_in(folder: Path) -> list[Path]:
     return list(folder.glob("models-*/*"))
 
 
-def find(key: Key) -> ChangedModel | None:
-    """The entry of a key."""
+def find(key: Key, kind: type[Entry]) -> Entry | None:
+    """The entry of a key, of a class; None where there is none."""
     found = _memory.pop(key, None)
     if found is None:
         files = _files(os.environ.get("NUMBA_CACHE_DIR"))
         found = None if files is None else files.load(key)
-    if not isinstance(found, ChangedModel):
+    if not isinstance(found, kind):
         return None
     _remember(key, found)
     return found
 
 
-def keep(key: Key, changed: ChangedModel) -> None:
-    """Keep an entry unless it is large, for later processes too if a folder can be written."""
-    if len(changed.skeleton.content) > MOST_BYTES:
-        return
-    _remember(key, changed)
+def keep(key: Key, entry: object) -> None:
+    """Keep an entry, for later processes too if a folder can be written."""
+    _remember(key, entry)
     files = _files(os.environ.get("NUMBA_CACHE_DIR"))
     if files is not None:
         with suppress(OSError):
             files.folders[0].mkdir(0o700, parents=True, exist_ok=True)
-            files.save(key, changed)
+            files.save(key, entry)
             _remove_oldest(files.folders[0])
 
 
-def _remember(key: Key, changed: ChangedModel) -> None:
-    _memory[key] = changed
+def _remember(key: Key, entry: object) -> None:
+    _memory[key] = entry
     for oldest in list(_memory)[:-ENTRIES]:
         _memory.pop(oldest, None)
 
@@ -120,9 +112,18 @@ def _files(chosen: str | None) -> CheckedFiles | None:
     if not sources:
         return None
     folder = cache_folders()[0 if chosen else -1] / "models"
-    versions = onnx.__version__, onnxruntime.__version__
+    versions = _installation("onnx"), onnxruntime.__version__
     settings = tuple(map(os.environ.get, _SETTINGS))
     return CheckedFiles("models", sources, *versions, host.processor_name(), *settings, folders=[folder])
+
+
+def _installation(package: str) -> tuple[Hashable, ...]:
+    """What tells an installation of a package from another release: its place, and when it was installed."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None or not os.path.exists(spec.origin):
+        return ()
+    status = os.stat(spec.origin)
+    return spec.origin, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _remove_oldest(folder: Path) -> None:

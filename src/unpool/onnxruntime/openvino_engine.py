@@ -12,13 +12,13 @@ from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
 from unpool.graph.errors import is_from_signal_handler
 from unpool.graph.graph import Graph, lift_constants
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.weights import strip_initializers
 from unpool.onnxruntime.engine import Allocate
 from unpool.openvino import extensions
 from unpool.openvino.fit import UnfitModelError, require_fit
 from unpool.openvino.package import package
+from unpool.operators.semantics import Semantics
 from unpool.passes.inline import inline
 
 DEVICE = "CPU"

@@ -8,17 +8,17 @@ providers.
 import math
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from onnx import parser
+import numpy as np
 from onnxruntime.capi import _pybind_state
 
 from unpool.errors import UnpoolError
-from unpool.graph.load import FOLDERS_ENTRY
+from unpool.graph.data_file import FOLDERS_ENTRY
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.silence import FATAL, quiet_options, quiet_session
 
@@ -150,12 +150,27 @@ def has_providers(options: onnxruntime.SessionOptions) -> bool:
 
 def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     """A copy of options, whose attributes change while they are copied, so that no threads start."""
-    model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else _TINY_MODEL
+    model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else _tiny_model()
     with _temporary_attributes(options, _SILENT):
         copy: onnxruntime.SessionOptions = _pybind_state.InferenceSession(options, model, False, False).session_options
     for name in _SILENT:
         setattr(copy, name, getattr(options, name))
     return copy
+
+
+def replaced(options: onnxruntime.SessionOptions, names: Iterable[str]) -> set[str]:
+    """The initializers, of these names, for which options have other values.
+
+    onnxruntime does not tell what options have, but refuses a second value for a name.
+    """
+    found, other = set(), clone(options)
+    value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))
+    for name in names:
+        try:
+            other.add_initializer(name, value)
+        except RuntimeError:
+            found.add(name)
+    return found
 
 
 @contextmanager
@@ -173,11 +188,13 @@ def _temporary_attributes(options: onnxruntime.SessionOptions, attributes: Mappi
                     setattr(options, name, value)
 
 
-_TINY_MODEL = bytes(
-    parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 14]> tiny (float[1] x) => (float[1] y) { y = Identity (x) }"""
-    ).SerializeToString()
-)
+@cache
+def _tiny_model() -> bytes:
+    """A model of one node, in the format of ONNX."""
+    from onnx import parser
+
+    text = """<ir_version: 8, opset_import: ["" : 14]> tiny (float[1] x) => (float[1] y) { y = Identity (x) }"""
+    return bytes(parser.parse_model(text).SerializeToString())
 
 
 @cache
@@ -187,5 +204,5 @@ def _tiny_ort_model() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tiny.ort")
         options.optimized_model_filepath = str(path)
-        quiet_session(_TINY_MODEL, options)
+        quiet_session(_tiny_model(), options)
         return path.read_bytes()

@@ -12,7 +12,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto, helper
 from onnxruntime.capi import _pybind_state
 
 from unpool.dtypes import AnyArray
@@ -24,10 +23,8 @@ NUMPY_LACKS = {
     for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 }
 _INTS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-KINDS = NUMPY_LACKS | {
-    f"tensor({TensorProto.DataType.Name(helper.np_dtype_to_tensor_dtype(np.dtype(kind))).lower()})": np.dtype(kind)
-    for kind in ("bool", "float16", "float32", "float64", *_INTS)
-}
+_FLOATS = {"tensor(float)": np.dtype(np.float32), "tensor(double)": np.dtype(np.float64)}
+KINDS = NUMPY_LACKS | _FLOATS | {f"tensor({kind})": np.dtype(kind) for kind in ("bool", "float16", *_INTS)}
 """The type of an array by onnxruntime's name: all tensors of numbers except complex and packed ones."""
 _SHARED_KINDS = "biuf"  # of NumPy's types, those that DLPack has and onnxruntime reads
 
@@ -93,6 +90,8 @@ def _copied(array: AnyArray) -> onnxruntime.OrtValue:
     """An OrtValue with memory of its own."""
     if array.dtype.kind not in _SHARED_KINDS and array.dtype not in NUMPY_LACKS.values():
         raise ValueError(f"no numbers: {array.dtype}")
+    from onnx import helper  # few callers need it
+
     element = helper.np_dtype_to_tensor_dtype(array.dtype)
     value = onnxruntime.OrtValue.ortvalue_from_shape_and_type(array.shape, element)
     ctypes.memmove(value.data_ptr(), array.ctypes.data, array.nbytes)

@@ -22,12 +22,13 @@ from onnx import helper
 from unpool.graph.errors import is_from_signal_handler, short_message
 from unpool.graph.graph import FIRST_IR_WITH_DEFAULTS, Graph, lift_constants, prune
 from unpool.graph.nodes import domain, with_subgraph_nodes
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.shapes import Types
 from unpool.graph.weights import ElementsNeededError, as_input, copy_fields, strip_initializers
+from unpool.onnxruntime.model_cache import DUMP
 from unpool.onnxruntime.placement import Placement
 from unpool.operators.contract import OPERATORS
+from unpool.operators.semantics import Semantics
 from unpool.passes.convert_conv import RANKS, convert_conv, values_before_indices
 from unpool.passes.fuse_conv_transpose import ACTIVATIONS, fuse_conv_transpose
 from unpool.passes.fuse_snake import fuse_snake
@@ -37,7 +38,6 @@ from unpool.passes.reduce_strength import may_reduce, reduce_strength
 from unpool.passes.rewrite import set_items
 from unpool.passes.upgrade_opset import TARGET, lift_opset
 
-DUMP = "UNPOOL_DUMP"
 _log = logging.getLogger("unpool")
 
 

@@ -41,9 +41,9 @@ from unpool.graph.nodes import (
     with_subgraph_nodes,
 )
 from unpool.graph.operators import OperatorFact, having
-from unpool.graph.semantics import Semantics, spec_of
 from unpool.graph.shape_inference import infer_by_onnx
 from unpool.graph.shapes import Types
+from unpool.graph.spec import spec_of
 from unpool.graph.weights import strip_initializers
 from unpool.onnxruntime.costs import is_faster_in_unpool
 from unpool.onnxruntime.differences import is_plain_conv_transpose, pool_difference
@@ -53,6 +53,7 @@ from unpool.operators.contract import NHWC
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.resolve import Spec
+from unpool.operators.semantics import Semantics
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 BLOCK = 16  # channels of onnxruntime's blocks, on any processor

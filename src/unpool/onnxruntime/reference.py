@@ -18,7 +18,6 @@ from unpool.errors import UnpoolError
 from unpool.graph.errors import is_from_signal_handler, one_line
 from unpool.graph.graph import Graph
 from unpool.graph.nodes import domain, node_name, reads, subgraphs, with_subgraph_nodes, writes
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer, infer_by_onnx
 from unpool.graph.shapes import Types, without_shape
 from unpool.graph.weights import is_large, restore_initializers, strip_initializers
@@ -29,6 +28,7 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan, place
 from unpool.onnxruntime.register import register
 from unpool.onnxruntime.silence import quiet_options, quiet_session
+from unpool.operators.semantics import Semantics
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 Constants = Mapping[str, onnx.TensorProto]

@@ -3,20 +3,27 @@
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from unpool.errors import UnpoolError, UnsupportedError, suggest_name, warn_caller
 from unpool.graph.errors import error_class
-from unpool.graph.load import ModelSource
-from unpool.graph.semantics import Semantics
-from unpool.graph.shape_inference import PreparedGraph
+from unpool.onnxruntime import planner  # noqa: F401  most networks need it, and would wait for it in their first run
 from unpool.onnxruntime.errors import FallbackWarning
+from unpool.onnxruntime.kernel_table import check_settings
+from unpool.onnxruntime.memory_file import Create
 from unpool.onnxruntime.options import OptionsState, Tune, check_threads, from_state, state_of, tuning_seconds
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.onnxruntime.package import onnxruntime
-from unpool.onnxruntime.passes import NAMES
-from unpool.onnxruntime.placement import SessionPlan
-from unpool.onnxruntime.session_model import Create, SessionModel
+from unpool.onnxruntime.session_arguments import SessionArguments, is_other_provider
+from unpool.onnxruntime.stored_model import open_stored
+from unpool.operators.semantics import Semantics
+
+if TYPE_CHECKING:
+    from unpool.graph.load import ModelSource
+    from unpool.graph.shape_inference import PreparedGraph
+    from unpool.onnxruntime.placement import SessionPlan
+    from unpool.onnxruntime.session_model import SessionModel
 
 _KEYWORDS = frozenset({"enable_fallback", "read_config_from_model"})
 """Further keywords of onnxruntime's constructor."""
@@ -74,7 +81,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
 
     def __init__(  # noqa: PLR0913  onnxruntime's arguments, and unpool's by keyword only
         self,
-        path_or_bytes: ModelSource,
+        path_or_bytes: "ModelSource",
         sess_options: onnxruntime.SessionOptions | None = None,
         providers: Sequence[Any] | None = None,
         provider_options: Sequence[dict[Any, Any]] | None = None,
@@ -104,14 +111,13 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             "exact": exact, "compat": compat, "index_space": index_space, "threads": threads, "tune": tune,
             "disabled_optimizers": disabled, **others,
         }  # fmt: skip
-        self._session_model = SessionModel(
-            path_or_bytes, sess_options, Semantics(compat, index_space, exact), check_threads(threads), disabled & NAMES
-        )
+        self._given, self._semantics = path_or_bytes, Semantics(compat, index_space, exact)
+        check_threads(threads)
 
         def create(source: str | bytes, options: onnxruntime.SessionOptions, when_parsed: Callable[[], object]) -> None:
             def optimizers() -> Iterator[str]:  # onnxruntime iterates over them between parsing and optimizing
                 when_parsed()
-                yield from disabled - NAMES
+                yield from _without_passes(disabled)
 
             words = others | {"disabled_optimizers": optimizers()}
             super(InferenceSession, self).__init__(source, options, providers, provider_options, **words)
@@ -120,7 +126,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
 
     def __repr__(self) -> str:
         """The model, its inputs and outputs, and its providers, on one line."""
-        given = self._session_model.given
+        given = self._given
         name = os.path.basename(given) if isinstance(given, str | os.PathLike) else self.get_modelmeta().graph_name
         inputs, outputs = (
             ", ".join(f"{value.name} {value.type} {value.shape}" for value in values)
@@ -163,21 +169,29 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         self._open(create, providers)
 
     def _open(self, create: Create, providers: Sequence[Any] | None, tune: Tune = False) -> None:
-        """Create the session of the first candidate that onnxruntime accepts, and tune it."""
-        seconds = tuning_seconds(tune)
-        self._session_model.use_providers(providers)
+        """Create the session of what was kept of the file, or of the first candidate that onnxruntime accepts."""
+        check_settings()  # passes and placement take an error of a kernel's cost for shapes that do not fit
+        seconds, options = tuning_seconds(tune), self._arguments[0]
+        self._model_arguments = SessionArguments(
+            options, self._semantics, self._words["threads"], self._words["disabled_optimizers"],
+            is_other_provider(options, providers),
+        )  # fmt: skip
+        self.__dict__.pop("_session_model", None)
         try:
-            self._session_model.create(create)
+            self._stored = open_stored(self._given, self._model_arguments, create)
+            if self._stored is None:
+                self._session_model.create(create)
             values = (*self.get_inputs(), *self.get_outputs())
             self._has_ml_dtypes = any(value.type in NUMPY_LACKS for value in values)
-            if seconds:
-                self._session_model.tune(self, create, seconds, tune if isinstance(tune, Mapping) else None)
+            feed = tune if isinstance(tune, Mapping) else None
+            if seconds and self._session_model.tune(self, create, seconds, feed):
+                self._stored = None
         finally:
-            given = self._session_model.given
+            given = self._given
             self._model_path = os.fspath(given) if isinstance(given, str | os.PathLike) else None
             self._model_bytes = None if isinstance(given, str | os.PathLike) else given
-            self._sess_options_initial = self._arguments[0]
-        if self._session_model.refused:
+            self._sess_options_initial = options
+        if self._stored is None and self._session_model.refused:
             (name, reason), *further = self._session_model.refused.items()
             warn_caller(
                 f"onnxruntime refuses node {name!r}{f' and {len(further)} more' if further else ''}: {reason}. "
@@ -185,26 +199,33 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
                 FallbackWarning,
             )
 
-    @property
-    def plan(self) -> SessionPlan:
-        """The nodes of unpool's operators, who computes each, and why: iterating gives records, `print` a table."""
-        return self._session_model.plan
+    @cached_property
+    def _session_model(self) -> "SessionModel":
+        """What reads and changes the model; not made for one that was kept, unless a caller needs more."""
+        from unpool.onnxruntime.session_model import SessionModel  # loads onnx and the passes
+
+        return SessionModel(self._given, self._model_arguments)
 
     @property
-    def source(self) -> ModelSource:
+    def plan(self) -> "SessionPlan":
+        """The nodes of unpool's operators, who computes each, and why: iterating gives records, `print` a table."""
+        return self._session_model.plan if self._stored is None else self._stored.read_plan()
+
+    @property
+    def source(self) -> "ModelSource":
         """The model that the session was made from: its path, its bytes, or a ModelProto too large for bytes."""
         return self._session_model.source
 
     @property
     def semantics(self) -> Semantics:
         """How the operators of unpool are read."""
-        return self._session_model.semantics
+        return self._semantics
 
     def fingerprint(self) -> str:
         """A digest of the model: for a file, of its content and that of its data files."""
         return self._session_model.fingerprint()
 
-    def prepared_graph(self, *, has_own_nodes: bool = False) -> PreparedGraph:
+    def prepared_graph(self, *, has_own_nodes: bool = False) -> "PreparedGraph":
         """The graph after all passes, and the types of its values: the model is read again.
 
         Without `has_own_nodes`, the passes that make nodes of the domain unpool are left out: all nodes are standard.
@@ -229,11 +250,20 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         return InferenceSession(self.source, *self._arguments, **(self._words | {"threads": threads}))
 
 
+def _without_passes(disabled: frozenset[str]) -> frozenset[str]:
+    """The names of onnxruntime's optimizers among those that are switched off."""
+    if not disabled:
+        return disabled
+    from unpool.onnxruntime.passes import NAMES  # loads onnx
+
+    return disabled - NAMES
+
+
 class SessionState(NamedTuple):
     """The arguments of a session, as values that can be pickled."""
 
     kind: type[InferenceSession]
-    source: ModelSource
+    source: "ModelSource"
     options: OptionsState | None
     providers: Sequence[Any] | None
     provider_options: Sequence[dict[Any, Any]] | None
@@ -249,13 +279,13 @@ class SessionState(NamedTuple):
 
 
 def plan(
-    source: ModelSource,
+    source: "ModelSource",
     *,
     compat: str = "spec",
     index_space: str = "auto",
     exact: bool = False,
     providers: Sequence[Any] | None = None,
-) -> SessionPlan:
+) -> "SessionPlan":
     """The plan of a model: which runtime computes each node of unpool's operators, and why.
 
     Iterating over it gives a record per node; `print` shows a table, as `unpool inspect` does.

@@ -14,30 +14,24 @@ They are not left in the file: onnxruntime maps data files, and the process ends
 file. onnxruntime has that fault with data files; a model in one file does not have it.
 """
 
-import os
-from collections.abc import Callable, Container, Iterator, Sequence
-from io import FileIO
-from itertools import chain
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterator
+from typing import NamedTuple
 
-import numpy as np
 import onnx
 from onnx import numpy_helper
 
 from unpool.dtypes import AnyArray
-from unpool.errors import UnpoolError
-from unpool.execute.conv import flip_window
 from unpool.graph import weights
 from unpool.graph.bare import Origin, origin_of, without_elements
-from unpool.graph.load import SMALL, ModelSource, load
+from unpool.graph.load import ModelSource, load
 from unpool.graph.nodes import reads
 from unpool.graph.peek import field_head
+from unpool.onnxruntime.memory_file import FlippedRange, Piece
 from unpool.onnxruntime.package import onnxruntime
+from unpool.operators.conv import flip_window, flipped_shape
 from unpool.passes.rewrite import set_items
 
 _VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value
-LARGEST_FILE = weights.LARGEST_MESSAGE - 2**20  # bytes, names of weights excluded
-Piece: TypeAlias = bytes | memoryview | onnx.TensorProto  # a tensor stands for its elements in a file
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
 
 
@@ -91,6 +85,28 @@ class SplitModel(NamedTuple):
         """About as many bytes as the model has."""
         return len(self.rest) + sum(weights.byte_size(tensor) for _, tensor, _ in self.weights)
 
+    def bytes_inside(self) -> int:
+        """About as many bytes as are not in files."""
+        inside = (tensor for _, tensor, _ in self.weights if weights.folder_of(tensor) is None)
+        return len(self.rest) + sum(map(weights.byte_size, inside))
+
+    def pieces(self) -> Iterator[Piece]:
+        """The bytes: protobuf joins the initializers of all fields `graph` of a model, of which each weight has one."""
+        yield self.rest
+        for name, tensor, groups in self.weights:
+            is_inside = weights.folder_of(tensor) is None
+            if is_inside and not groups:
+                renamed = b"" if tensor.name == name else onnx.TensorProto(name=name).SerializeToString()
+                yield from _initializer(tensor.SerializeToString() + renamed)  # of two names, the last one counts
+                continue
+            yield from _initializer(_head(name, tensor, groups), weights.byte_size(tensor))
+            if is_inside:
+                yield _elements(tensor, groups).tobytes()
+            elif groups:
+                yield FlippedRange(weights.data_range(tensor), *weights.array_type(tensor), groups)
+            else:
+                yield weights.data_range(tensor)
+
 
 def join(skeleton: Skeleton, model: onnx.ModelProto) -> SplitModel:
     """A skeleton with the weights of the model that it was made from; nothing is read."""
@@ -112,57 +128,6 @@ def join(skeleton: Skeleton, model: onnx.ModelProto) -> SplitModel:
 def split(model: onnx.ModelProto) -> SplitModel:
     """The model and its large weights; nothing is read."""
     return join(skeleton_of(without_elements(model)), model)
-
-
-def as_bytes(model: SplitModel) -> bytes:
-    """The model with its weights, as bytes.
-
-    Raises:
-        UnpoolError: the file of the model was replaced meanwhile, or the model exceeds 2 GiB.
-    """
-    parts = (weights.read_chunks(each) if isinstance(each, onnx.TensorProto) else (each,) for each in _pieces(model))
-    return b"".join(chain.from_iterable(parts))
-
-
-def as_memory_file(model: SplitModel) -> FileIO | None:
-    """The model with its weights as an open file in memory; None for a small one, and where there is no such file.
-
-    onnxruntime parses it without a copy of its bytes. Then `truncate(0)` frees it. Errors are those of `as_bytes`.
-    """
-    if not hasattr(os, "memfd_create") or not SMALL <= model.size() <= LARGEST_FILE:
-        return None
-    try:
-        file = os.fdopen(os.memfd_create("unpool"), "w+b", buffering=0)
-    except OSError:
-        return None
-    try:
-        if os.path.exists(path_of(file)):
-            for piece in _pieces(model):
-                if isinstance(piece, onnx.TensorProto):
-                    weights.copy_elements(piece, file.fileno())
-                else:
-                    _write(file, piece)
-            return file
-    except OSError as error:  # there is no memory for it, unless the file of the model is wrong
-        if isinstance(error, UnpoolError):
-            raise
-    except BaseException:
-        file.close()
-        raise
-    file.close()
-    return None
-
-
-def _write(file: FileIO, content: bytes | memoryview) -> None:
-    """Write all of the content, where a write may end early for want of memory."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[file.write(rest) :]
-
-
-def path_of(file: FileIO) -> str:
-    """The path of an open file in memory."""
-    return f"/proc/self/fd/{file.fileno()}"
 
 
 def as_values(model: SplitModel, replaced: Container[str] = ()) -> tuple[bytes, dict[str, onnxruntime.OrtValue]]:
@@ -204,27 +169,11 @@ def _elements(tensor: onnx.TensorProto, groups: int) -> AnyArray:
     return flip_window(array, groups) if groups else array
 
 
-def _pieces(model: SplitModel) -> Iterator[Piece]:
-    """The bytes of a model: protobuf joins the initializers of all its fields `graph`, of which each weight has one."""
-    yield model.rest
-    for name, tensor, groups in model.weights:
-        if not groups and weights.folder_of(tensor) is None:
-            renamed = b"" if tensor.name == name else onnx.TensorProto(name=name).SerializeToString()
-            yield from _initializer(tensor.SerializeToString() + renamed)  # of two names, the last one counts
-        elif groups:
-            array = _elements(tensor, groups)
-            yield from _initializer(_head(name, tensor, array.shape, array.nbytes), array.nbytes)
-            yield array.reshape(-1).view(np.uint8).data
-        else:
-            size = weights.byte_size(tensor)
-            yield from _initializer(_head(name, tensor, tensor.dims, size), size)
-            yield tensor
-
-
-def _head(name: str, tensor: onnx.TensorProto, dims: Sequence[int], size: int) -> bytes:
+def _head(name: str, tensor: onnx.TensorProto, groups: int) -> bytes:
     """The bytes of a weight in front of its elements."""
+    dims = flipped_shape(tensor.dims, groups) if groups else tensor.dims
     bare = onnx.TensorProto(name=name, data_type=tensor.data_type, dims=dims)
-    return bytes(bare.SerializeToString()) + field_head(_RAW_DATA, size)
+    return bytes(bare.SerializeToString()) + field_head(_RAW_DATA, weights.byte_size(tensor))
 
 
 def _initializer(content: bytes, following: int = 0) -> Iterator[bytes]:

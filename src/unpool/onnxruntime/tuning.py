@@ -19,7 +19,6 @@ from onnx import helper
 from unpool.errors import UnpoolError, warn_caller
 from unpool.execute import autotune, available_cores
 from unpool.graph.random_inputs import random_feed
-from unpool.graph.semantics import Semantics
 from unpool.graph.weights import copy_fields
 from unpool.kernels.cpu.machine import measurements
 from unpool.memory import trim_heap
@@ -30,6 +29,7 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.placement import NodePlacement, Reason, SessionPlan
 from unpool.onnxruntime.silence import quiet_options, quiet_session
 from unpool.openvino.package import is_installed, package
+from unpool.operators.semantics import Semantics
 from unpool.operators.unpool_domain import DOMAIN, VERSION
 
 OWN, OPENVINO = "onnxruntime", "openvino"

@@ -7,12 +7,16 @@
 Source: ONNX Conv 1, 11, 22.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
+
 from unpool.display import format_shape
+from unpool.dtypes import AnyArray
 from unpool.errors import ShapeError, UnpoolError, UnsupportedError
 from unpool.operators import attributes as read
 from unpool.operators import contract
@@ -98,8 +102,20 @@ def transposed(spec: ConvSpec, x_shape: Shape, w_shape: Shape) -> ConvTransposeS
 
 def transposed_shape(spec: ConvSpec, w_shape: Shape) -> Shape:
     """The shape (C, M/group, k1..kn) of the weights of the ConvTranspose."""
+    return flipped_shape(w_shape, spec.group)
+
+
+def flipped_shape(w_shape: Sequence[int], group: int) -> Shape:
+    """The shape of `flip_window`."""
     maps, channels, *window = w_shape
-    return (channels * spec.group, maps // spec.group, *window)
+    return (channels * group, maps // group, *window)
+
+
+def flip_window(w: AnyArray, group: int) -> AnyArray:
+    """Weights (M, C/group, k...) of a Conv as the ConvTranspose has them, (C, M/group, k...), every window flipped."""
+    maps, channels, *window = w.shape
+    converted = np.flip(w, tuple(range(2, w.ndim))).reshape(group, maps // group, channels, *window)
+    return np.ascontiguousarray(converted.swapaxes(1, 2)).reshape(flipped_shape(w.shape, group))
 
 
 def _check_weights(spec: ConvSpec, x_shape: Shape, w_shape: Shape) -> None:

@@ -30,7 +30,6 @@ import onnx
 from onnx import helper, numpy_helper
 
 from unpool.errors import UnpoolError
-from unpool.execute.conv import flip_window
 from unpool.execute.conv_transpose import cost, round_up_to_vectors
 from unpool.graph import shapes
 from unpool.graph.bare import flip_bare
@@ -38,6 +37,7 @@ from unpool.graph.graph import FreshNames, Graph, unused_names
 from unpool.graph.nodes import attributes, domain, node_name, reads, with_subgraph_nodes
 from unpool.graph.shapes import Types
 from unpool.graph.weights import array_of
+from unpool.operators.conv import flip_window
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.resolve import spec as resolve_spec
 

@@ -23,12 +23,12 @@ from unpool.graph import shapes
 from unpool.graph.dynamic_dims import DimExpr, DimExprs, DimFlow, as_int, as_ints, multiply
 from unpool.graph.graph import FreshNames, Graph, prune, unused_names
 from unpool.graph.nodes import attributes, domain, node_name
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.shapes import Types
 from unpool.graph.weights import array_of
 from unpool.operators import contract
 from unpool.operators.max_unpool import window_attributes
+from unpool.operators.semantics import Semantics
 from unpool.passes.index_flow import Indices, never_empty, offsets, pool_spec, trace
 from unpool.passes.rewrite import GraphWriter, NodeChange, Rewrite, apply_to_graph
 

@@ -19,10 +19,10 @@ from unpool.graph import shapes
 from unpool.graph.graph import FIRST_IR_WITH_DEFAULTS, FreshNames, Graph, unused_names
 from unpool.graph.nodes import attributes, is_unpool_op, node_name, reads, subgraphs, with_subgraph_nodes, writes
 from unpool.graph.operators import OperatorFact, having
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.shapes import Types
 from unpool.graph.weights import as_input, is_large, restore_initializers, strip_initializers
+from unpool.operators.semantics import Semantics
 from unpool.passes.rewrite import set_items
 
 PLACEHOLDERS = "unpool.placeholder"  # domain of the nodes that stand for hidden ones

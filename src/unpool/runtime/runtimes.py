@@ -16,7 +16,6 @@ from onnx.reference import ReferenceEvaluator
 
 from unpool.errors import UnpoolError
 from unpool.graph.load import ModelSource
-from unpool.graph.semantics import Semantics
 from unpool.graph.weights import initializers_as_inputs, serialize
 from unpool.onnxruntime.errors import FallbackWarning, ort_message, run_session
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
@@ -24,6 +23,7 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.session import InferenceSession
 from unpool.onnxruntime.silence import quiet_options, quiet_session
 from unpool.openvino.package import package
+from unpool.operators.semantics import Semantics
 
 OPENVINO = {"INFERENCE_PRECISION_HINT": "f32"}  # by default it takes bfloat16 on CPUs that have it
 

@@ -16,11 +16,11 @@ from unpool.graph.graph import Graph, prune
 from unpool.graph.load import ModelSource, load_for_command
 from unpool.graph.narrow_floats import narrowest_floats
 from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, operator_version, reads, writes
-from unpool.graph.semantics import Semantics
 from unpool.graph.shapes import Types
 from unpool.graph.weights import is_too_large
 from unpool.numerics import ArrayDiff, Tolerance, diff_arrays, max_magnitude, narrowest_float
 from unpool.operators.contract import NHWC
+from unpool.operators.semantics import Semantics
 from unpool.runtime.compare.records import IndexTies, ValueDiff
 from unpool.runtime.rewrite.open_model import open_model
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from unpool.graph.semantics import Semantics
 from unpool.numerics import diff_arrays
 from unpool.onnxruntime.passes import PASSES
+from unpool.operators.semantics import Semantics
 from unpool.runtime.compare.align import ComparableModel
 from unpool.runtime.compare.records import PassChange
 from unpool.runtime.runtimes import Feed, session_run, unpool_session

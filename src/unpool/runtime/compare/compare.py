@@ -25,9 +25,9 @@ from unpool.graph.errors import model_errors, source_name
 from unpool.graph.graph import to_dense
 from unpool.graph.load import ModelSource
 from unpool.graph.nodes import has_subgraphs, node_name
-from unpool.graph.semantics import Semantics
 from unpool.graph.weights import array_of
 from unpool.numerics import ROUNDING, Tolerance, narrowest_float
+from unpool.operators.semantics import Semantics
 from unpool.runtime.compare import align, bisect
 from unpool.runtime.compare.records import Comparison, RuntimeReport, ValueDiff
 from unpool.runtime.compare.runtimes import NAMES, TORCH, UNPOOL, RuntimeValues, find_runtime, run_model, run_nodes

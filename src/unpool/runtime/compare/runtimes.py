@@ -22,11 +22,12 @@ from unpool.extras import missing_extra, require
 from unpool.geometry import Axis, pooled_size, upsampled_size
 from unpool.graph.errors import short_message
 from unpool.graph.nodes import is_unpool_op, node_name
-from unpool.graph.semantics import Semantics, spec_of
+from unpool.graph.spec import spec_of
 from unpool.indices import to_column_major, to_onnx, to_torch
 from unpool.numerics import Tolerance
 from unpool.operators import conv_transpose, max_pool, max_unpool
 from unpool.operators.resolve import Spec
+from unpool.operators.semantics import Semantics
 from unpool.runtime.compare.align import ComparableModel, Values, diff_values
 from unpool.runtime.compare.records import RuntimeReport, UnsupportedNode
 from unpool.runtime.runtimes import RUNTIMES, Feed, Runtime, unpool_runtime

@@ -10,9 +10,9 @@ from unpool.graph.dynamic_dims import DimFlow
 from unpool.graph.errors import model_errors
 from unpool.graph.load import ModelSource, load_for_command
 from unpool.graph.nodes import node_name, with_subgraph_nodes
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import iter_subgraphs
 from unpool.graph.shapes import check_size_names
+from unpool.operators.semantics import Semantics
 from unpool.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.runtime.lint.rules import FIX, Finding, Findings, index_findings, torch_findings, window_findings
 from unpool.runtime.rewrite.open_model import EditableModel, open_model

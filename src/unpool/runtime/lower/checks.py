@@ -28,10 +28,10 @@ from unpool.graph.errors import short_message
 from unpool.graph.narrow_floats import HALF_NAMES, HALVES, narrowest_floats, widen
 from unpool.graph.nodes import attributes, node_name, with_subgraph_nodes
 from unpool.graph.operators import OperatorFact, having
-from unpool.graph.semantics import Semantics
 from unpool.numerics import BITWISE, LOWERING, Tolerance, diff_arrays
 from unpool.operators import max_unpool, resolve
 from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.semantics import Semantics
 from unpool.operators.tensors import Shape
 from unpool.runtime.lower.unpooling import LoweredUnpool
 from unpool.runtime.rewrite.open_model import open_model

@@ -16,9 +16,9 @@ from unpool.graph.graph import unused_names
 from unpool.graph.load import ModelSource, check_model
 from unpool.graph.nodes import domain, is_unpool_op, node_name, reads, subgraph_nodes
 from unpool.graph.save import spill_weights
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import ResolvedNode
 from unpool.operators.max_pool import MaxPoolSpec
+from unpool.operators.semantics import Semantics
 from unpool.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.passes.rewrite import NodeChange, Rewrite, apply_to_model, set_items
 from unpool.runtime.lower.checks import Baseline, RuntimeCheck, check_lowering, test_model

@@ -17,13 +17,13 @@ from unpool.execute import available_cores
 from unpool.geometry import Axis, upsampled_size
 from unpool.graph.narrow_floats import HALVES, widen
 from unpool.graph.nodes import attributes
-from unpool.graph.semantics import Semantics
 from unpool.numerics import ROUNDING_LIMITS, ArrayDiff, diff_rounded, sum_diffs
 from unpool.onnx_reference import new_ops
 from unpool.onnxruntime.errors import ort_message
 from unpool.onnxruntime.silence import quiet_session
 from unpool.operators import contract, max_pool, resolve
 from unpool.operators.attributes import ACTIVATION_PARAMS
+from unpool.operators.semantics import Semantics
 from unpool.operators.unpool_domain import DOMAIN
 from unpool.passes.rewrite import set_items
 from unpool.runtime.runtimes import session_run

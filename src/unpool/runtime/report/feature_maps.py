@@ -15,8 +15,8 @@ from unpool.dtypes import AnyArray
 from unpool.extras import require
 from unpool.geometry import Axis, Window
 from unpool.graph.nodes import attributes, domain, node_name
-from unpool.graph.semantics import spec_of
 from unpool.graph.shape_inference import PreparedGraph
+from unpool.graph.spec import spec_of
 from unpool.operators import max_pool
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 
 from unpool.graph.errors import model_errors
 from unpool.graph.load import ModelSource, load
-from unpool.graph.semantics import Semantics, naming
 from unpool.graph.shape_inference import ResolvedNode
+from unpool.graph.spec import naming
 from unpool.operators.conv_transpose import ConvTransposeSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.semantics import Semantics
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node
 from unpool.runtime.rewrite.verify import verify
 from unpool.runtime.rewrite.window_forms import Form, RewriteResult, apply_forms, explicit_pads_form, form_in_version

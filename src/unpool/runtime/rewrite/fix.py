@@ -15,10 +15,10 @@ from unpool.graph.errors import model_errors
 from unpool.graph.graph import prune, unused_names
 from unpool.graph.load import ModelSource, check_model
 from unpool.graph.save import spill_weights
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import infer
 from unpool.graph.torch_operators import ADVICE, torch_operators
 from unpool.numerics import ROUNDING
+from unpool.operators.semantics import Semantics
 from unpool.passes.fuse_unpool import fuse_unpool_patterns
 from unpool.passes.rewrite import NodeChange, Rewrite, apply_to_graph, apply_to_model
 from unpool.runtime.rewrite.open_model import open_model

@@ -9,12 +9,12 @@ from unpool.errors import UnsupportedError
 from unpool.graph.graph import Graph, lift_constants
 from unpool.graph.load import ModelSource, check_model, load
 from unpool.graph.nodes import attributes, domain, subgraphs, with_subgraph_nodes
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import Inference, ResolvedNode, infer
 from unpool.graph.shapes import Dims
 from unpool.graph.weights import array_of
 from unpool.operators.max_pool import MaxPoolSpec
 from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.semantics import Semantics
 from unpool.passes.inline import inline, shorten_domains
 from unpool.passes.upgrade_opset import lift_opset
 from unpool.runtime.rewrite.window_forms import WindowedNode

@@ -10,9 +10,10 @@ from unpool.errors import UnsupportedError
 from unpool.graph.errors import model_errors
 from unpool.graph.load import ModelSource, check_model, load
 from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, since_version, with_subgraph_nodes
-from unpool.graph.semantics import Semantics, naming
+from unpool.graph.spec import naming
 from unpool.operators import contract
 from unpool.operators.max_unpool import MaxUnpoolSpec
+from unpool.operators.semantics import Semantics
 from unpool.passes.rewrite import NodeChange
 from unpool.passes.upgrade_opset import TARGET, convert_opset, lift_opset, update_ir_version
 from unpool.runtime.rewrite.open_model import EditableModel, open_model, windowed_node

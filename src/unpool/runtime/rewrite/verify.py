@@ -18,13 +18,13 @@ from unpool.graph.errors import short_message
 from unpool.graph.narrow_floats import narrowest_floats
 from unpool.graph.nodes import attributes, domain, is_unpool_op, node_name, with_subgraph_nodes
 from unpool.graph.random_inputs import random_feed
-from unpool.graph.semantics import Semantics
 from unpool.graph.shapes import Types
 from unpool.indices import to_onnx
 from unpool.numerics import BITWISE, ROUNDING, Tolerance, diff_arrays
 from unpool.onnxruntime.errors import ort_message
 from unpool.onnxruntime.session import InferenceSession
 from unpool.operators import resolve
+from unpool.operators.semantics import Semantics
 from unpool.passes.rewrite import set_items
 from unpool.runtime.rewrite.open_model import open_model
 from unpool.runtime.rewrite.workload import Trials

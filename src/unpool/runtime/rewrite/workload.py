@@ -22,11 +22,11 @@ from unpool.graph.graph import Graph, drop_constant_data, evaluate_node
 from unpool.graph.nodes import attributes, domain, reads, subgraphs, writes
 from unpool.graph.operators import FACTS, OperatorFact, having
 from unpool.graph.random_inputs import feed_shapes
-from unpool.graph.semantics import Semantics
 from unpool.graph.shape_inference import Inference, infer
 from unpool.graph.weights import LARGE
 from unpool.onnxruntime.session import InferenceSession
 from unpool.operators.contract import NHWC
+from unpool.operators.semantics import Semantics
 
 MOST_ELEMENTS = 2**25  # of all values, in all runs of one search: 128 MiB of float32
 MOST_PRODUCTS = 2**30  # of windows and matrices with their weights, and taps of pools, in all runs of one search

@@ -17,9 +17,9 @@ from unpool.graph.errors import short_message
 from unpool.graph.graph import Graph, evaluate_outputs
 from unpool.graph.nodes import domain, node_name, reads, subgraph_nodes
 from unpool.graph.operators import OperatorFact, having
-from unpool.graph.semantics import Semantics
 from unpool.graph.shapes import Types, known_sizes
 from unpool.graph.weights import LARGE, array_of, is_large
+from unpool.operators.semantics import Semantics
 from unpool.runtime.tiles.links import Edge, Link, Strides
 
 Shape: TypeAlias = tuple[int, ...]

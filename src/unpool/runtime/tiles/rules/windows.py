@@ -19,7 +19,7 @@ import onnx
 
 from unpool.geometry import Axis, pooling_walk
 from unpool.graph.nodes import attributes
-from unpool.graph.semantics import naming, spec_of
+from unpool.graph.spec import naming, spec_of
 from unpool.operators import conv_transpose, max_pool, max_unpool, resolve
 from unpool.operators.contract import OperatorVersion
 from unpool.operators.tensors import FeatureShape

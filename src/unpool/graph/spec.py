@@ -1,37 +1,16 @@
-"""Semantics of the three operators in a session, and the check of their nodes against the operators' contract."""
+"""The specs of nodes, whose attributes and numbers of inputs are checked against the operators' contract."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import onnx
 
-from unpool.errors import ModelError, UnpoolError, UnsupportedError, suggest_name
+from unpool.errors import ModelError, UnpoolError, UnsupportedError
 from unpool.graph.nodes import attributes, domain, node_name
 from unpool.operators import contract, resolve
-from unpool.operators.attributes import COMPAT
 from unpool.operators.contract import OperatorVersion
-from unpool.operators.max_unpool import INDEX_SPACES
 from unpool.operators.resolve import Spec
-
-
-@dataclass(frozen=True)
-class Semantics:
-    """Interpretation of the three operators: the session's `compat`, `index_space` and `exact`."""
-
-    compat: str = "spec"
-    index_space: str = "auto"
-    exact: bool = False
-
-    def __post_init__(self) -> None:
-        for name, value, allowed in (("compat", self.compat, COMPAT), ("index_space", self.index_space, INDEX_SPACES)):
-            if value not in allowed:
-                fact = f"expected one of {', '.join(allowed)}; got {value!r}"
-                raise UnpoolError(f"{name}: {fact}. {suggest_name(value, allowed)}")
-
-
-FUSED_UNPOOL = Semantics("spec", "output")
-"""Of a MaxUnpool that was a ScatterND, whose indices count in its output, however the model is read."""
+from unpool.operators.semantics import Semantics
 
 
 @contextmanager
