@@ -7,7 +7,7 @@ replaced or written to.
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
 from unpool.errors import FileError
@@ -101,10 +101,7 @@ def file_stamp(stream: Any) -> str:
 
 
 class DataRange(NamedTuple):
-    """The bytes of a tensor in a file.
-
-    All methods raise a FileError if the file is not what it was when the model was read.
-    """
+    """The bytes of a tensor in a file."""
 
     file: DataFile
     offset: int
@@ -112,18 +109,29 @@ class DataRange(NamedTuple):
     tensor: str  # its name, for errors
     stamp: str | None = None  # of the file, where it may not change
 
-    def read_into(self, buffer: memoryview) -> None:
+
+class DataReader(ExitStack):
+    """Reads ranges of files, each of which it opens once; a context manager, which closes them.
+
+    All methods raise a FileError if a file is not what it was when the model was read.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._streams: dict[DataFile, BinaryIO] = {}
+
+    def read_into(self, data: DataRange, buffer: memoryview) -> None:
         """Read the bytes into a buffer of their size."""
-        with self._opened() as stream:
-            stream.seek(self.offset)
-            if stream.readinto(buffer) < self.size:  # type: ignore[attr-defined]
+        with self._opened(data) as stream:
+            stream.seek(data.offset)
+            if stream.readinto(buffer) < data.size:  # type: ignore[attr-defined]
                 raise ValueError("the file is too short")
 
-    def chunks(self) -> Iterator[bytes]:
+    def chunks(self, data: DataRange) -> Iterator[bytes]:
         """The bytes, at most CHUNK at a time."""
-        remaining = self.size
-        with self._opened() as stream:
-            stream.seek(self.offset)
+        remaining = data.size
+        with self._opened(data) as stream:
+            stream.seek(data.offset)
             while remaining:
                 chunk = stream.read(min(CHUNK, remaining))
                 if not chunk:
@@ -131,10 +139,10 @@ class DataRange(NamedTuple):
                 remaining -= len(chunk)
                 yield chunk
 
-    def copy_to(self, target: int) -> None:
+    def copy_to(self, data: DataRange, target: int) -> None:
         """Let the system copy the bytes to an open file."""
-        remaining, offset = self.size, self.offset
-        with self._opened() as stream:
+        remaining, offset = data.size, data.offset
+        with self._opened(data) as stream:
             while remaining:
                 copied = os.sendfile(target, stream.fileno(), offset, remaining)
                 if not copied:
@@ -142,13 +150,15 @@ class DataRange(NamedTuple):
                 remaining, offset = remaining - copied, offset + copied
 
     @contextmanager
-    def _opened(self) -> Iterator[BinaryIO]:
+    def _opened(self, data: DataRange) -> Iterator[BinaryIO]:
         """The open file; after the block, its stamp is compared."""
         try:
-            with self.file.open() as stream:
-                yield stream
-                if self.stamp not in (None, file_stamp(stream)):
-                    raise ValueError(_REPLACED)
+            if data.file not in self._streams:
+                self._streams[data.file] = self.enter_context(data.file.open())
+            stream = self._streams[data.file]
+            yield stream
+            if data.stamp not in (None, file_stamp(stream)):
+                raise ValueError(_REPLACED)
         except (OSError, ValueError) as error:
-            fact = f"the data of tensor {self.tensor!r} cannot be read: {short_message(error)}"
-            raise FileError(f"{self.file.path}: {fact}. Leave the file where it was.") from error
+            fact = f"the data of tensor {data.tensor!r} cannot be read: {short_message(error)}"
+            raise FileError(f"{data.file.path}: {fact}. Leave the file where it was.") from error

@@ -21,7 +21,7 @@ from onnx.external_data_helper import ExternalDataInfo, set_external_data
 from unpool.errors import FileError
 from unpool.files import FileSet, is_any, is_same, resolve_target
 from unpool.graph import weights
-from unpool.graph.data_file import DataFile
+from unpool.graph.data_file import DataFile, DataReader
 from unpool.graph.load import ModelSource, external_tensors, load_for_command
 from unpool.graph.nodes import subgraphs
 
@@ -137,7 +137,8 @@ def write_data(tensor: onnx.TensorProto, name: str, stream: BinaryIO) -> None:
     stream.write(bytes(-stream.tell() % (PAGE_BYTES if size >= PAGE_BYTES else 64)))
     offset = stream.tell()
     if is_stored:
-        stream.writelines(weights.data_range(tensor).chunks())
+        with DataReader() as reader:
+            stream.writelines(reader.chunks(weights.data_range(tensor)))
     else:
         stream.write(tensor.raw_data)
     tensor.raw_data = b""  # set_external_data requires the field

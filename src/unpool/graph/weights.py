@@ -23,7 +23,7 @@ from onnx.external_data_helper import ExternalDataInfo
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnsupportedError
-from unpool.graph.data_file import DataFile, DataRange
+from unpool.graph.data_file import DataFile, DataRange, DataReader
 
 LARGE = 1024  # elements
 
@@ -132,7 +132,8 @@ def array_of(tensor: onnx.TensorProto) -> AnyArray:
             raise ElementsNeededError(tensor.name)
         return numpy_helper.to_array(tensor)
     array: AnyArray = np.empty(tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type))
-    data_range(tensor).read_into(array.reshape(-1).view(np.uint8).data)
+    with DataReader() as reader:
+        reader.read_into(data_range(tensor), array.reshape(-1).view(np.uint8).data)
     array.flags.writeable = False
     return array
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from unpool.dtypes import AnyArray
 from unpool.errors import UnpoolError
-from unpool.graph.data_file import DataRange
+from unpool.graph.data_file import DataRange, DataReader
 from unpool.onnxruntime.package import onnxruntime
 from unpool.operators.conv import flip_window
 
@@ -30,10 +30,10 @@ class FlippedRange(NamedTuple):
     dtype: str
     groups: int
 
-    def read(self) -> AnyArray:
-        """The flipped weight; a FileError as by `DataRange`."""
+    def read(self, reader: DataReader) -> AnyArray:
+        """The flipped weight; a FileError as by `DataReader`."""
         array: AnyArray = np.empty(self.shape, self.dtype)
-        self.data.read_into(array.reshape(-1).view(np.uint8).data)
+        reader.read_into(self.data, array.reshape(-1).view(np.uint8).data)
         return flip_window(array, self.groups)
 
 
@@ -57,18 +57,19 @@ def join_pieces(pieces: Iterable[Piece]) -> bytes:
     Raises:
         FileError: the file with some of them was replaced.
     """
-    return b"".join(chain.from_iterable(map(_chunks, pieces)))
+    with DataReader() as reader:
+        return b"".join(chain.from_iterable(_chunks(piece, reader) for piece in pieces))
 
 
-def _chunks(piece: Piece) -> Iterator[bytes | memoryview]:
+def _chunks(piece: Piece, reader: DataReader) -> Iterator[bytes | memoryview]:
     if isinstance(piece, DataRange):
-        yield from piece.chunks()
+        yield from reader.chunks(piece)
     else:
-        yield piece if isinstance(piece, bytes) else _flipped(piece)
+        yield piece if isinstance(piece, bytes) else _flipped(piece, reader)
 
 
-def _flipped(piece: FlippedRange) -> memoryview:
-    return piece.read().reshape(-1).view(np.uint8).data
+def _flipped(piece: FlippedRange, reader: DataReader) -> memoryview:
+    return piece.read(reader).reshape(-1).view(np.uint8).data
 
 
 def in_memory(pieces: Iterable[Piece], size: int) -> FileIO | None:
@@ -84,11 +85,12 @@ def in_memory(pieces: Iterable[Piece], size: int) -> FileIO | None:
         return None
     try:
         if os.path.exists(path_of(file)):
-            for piece in pieces:
-                if isinstance(piece, DataRange):
-                    piece.copy_to(file.fileno())
-                else:
-                    _write(file, piece if isinstance(piece, bytes) else _flipped(piece))
+            with DataReader() as reader:
+                for piece in pieces:
+                    if isinstance(piece, DataRange):
+                        reader.copy_to(piece, file.fileno())
+                    else:
+                        _write(file, piece if isinstance(piece, bytes) else _flipped(piece, reader))
             return file
     except UnpoolError:  # the file of the model is wrong; it is an OSError, too
         file.close()
