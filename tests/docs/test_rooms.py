@@ -76,8 +76,9 @@ INNER = {
     ),
     "execute/gpu": ("index_checks", "gradients", "__init__"),
     "graph": (
-        "shapes", "operators", "errors", "nodes", "data_file", "weights", "bare", "spec", "torch_operators", "graph",
-        "peek", "dynamic_dims", "shape_inference", "narrow_floats", "submodel", "load", "save", "random_inputs",
+        "shapes", "operators", "errors", "nodes", "data_file", "wire", "weights", "bare", "spec", "torch_operators",
+        "graph", "peek", "dynamic_dims", "shape_inference", "narrow_floats", "submodel", "load", "save",
+        "random_inputs",
     ),
     "passes": (
         "rewrite", "neighbours", "inline", "upgrade_opset", "index_flow", "fuse_unpool", "reduce_strength",
@@ -93,7 +94,7 @@ INNER = {
     ),
     "onnxruntime": (
         "package", "silence", "errors", "library", "kernel_table", "plans", "engine", "planner", "callbacks",
-        "register", "nodes", "options", "session_arguments", "memory_file", "model_cache", "stored_model",
+        "register", "nodes", "options", "session_arguments", "weight_values", "model_cache", "stored_model",
         "ort_values", "source", "differences", "costs", "placement", "reference", "passes", "compile_process",
         "compile_model", "openvino_engine", "tuning", "session_model", "session", "__init__",
     ),

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import unpool
 from tests.support import models
-from unpool.graph import peek, weights
+from unpool.graph import peek, weights, wire
 from unpool.graph.load import load
 
 LARGE = (4, 80, 80)  # 102,400 bytes of float32
@@ -141,7 +141,7 @@ def test_long_numbers_and_several_graphs(tmp_path):
     np.testing.assert_array_equal(weights.array_of(one), numpy_helper.to_array(tensor("a")), strict=True)
 
     part = onnx.GraphProto(initializer=[tensor("b")]).SerializeToString()
-    twice = content + peek._as_field(7, part)
+    twice = content + wire.as_field(7, part)
     assert len(left(saved(twice, tmp_path)).graph.initializer) == 2
     with pytest.raises(ValueError, match="expected a model of one graph, got 2"):
         peek.without_weights(twice, "model.onnx", ("key", ""))

@@ -116,3 +116,23 @@ def test_nodes_of_the_domain_unpool_give_the_same(name, level):
     expected = run(model(text, opsets[-1]), chosen, register=False)
     given = {"domains": "unpool", "opset": opsets[-1]}
     np.testing.assert_allclose(run(model(own, opsets[-1]), chosen, **given), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_convolution_between_quantizations_runs_in_a_session(caplog):
+    """An optimizer of onnxruntime takes a ConvTranspose of any domain, and adds nodes of that domain: it is off."""
+    source = model(
+        """g (float[1, 3, 8, 8] x) => (float[1, 4, 16, 16] z) {
+            q = QuantizeLinear (x, scale, zero)
+            d = DequantizeLinear (q, scale, zero)
+            y = ConvTranspose <strides = [2, 2]> (d, w)
+            r = QuantizeLinear (y, scale, zero)
+            z = DequantizeLinear (r, scale, zero)
+        }""",
+        17,
+    )
+    x = random(1, 3, 8, 8)
+    plain = onnxruntime.InferenceSession(source, disabled_optimizers={"WeightBiasQuantization"}).run(None, {"x": x})
+    session = unpool.InferenceSession(source, exact=True)
+    assert [row.runner for row in session.plan] == ["unpool"]
+    np.testing.assert_allclose(session.run(None, {"x": x}), plain, atol=0.051)
+    assert not caplog.records

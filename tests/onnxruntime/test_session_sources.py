@@ -13,6 +13,9 @@ import pytest
 
 import unpool
 from tests.support import models
+from unpool.onnxruntime import weight_values
+from unpool.onnxruntime.register import is_registered
+from unpool.onnxruntime.source import as_values, split
 
 X = models.random(1, 4, 8, 8)
 W = models.random(4, 3, 2, 2)
@@ -97,7 +100,7 @@ def large(size):
 
 
 def test_every_way_of_large_weights_gives_the_same(tmp_path, monkeypatch):
-    """In a file in memory; as values, where such a file is refused, or is not known; and inside of a written model."""
+    """As values; in a file in memory, where such a file is refused, or is not known; and inside of a written model."""
     onnx.save(large(600), tmp_path / "model.onnx")
     x = models.random(1, 1, 2, 1200)
 
@@ -111,6 +114,8 @@ def test_every_way_of_large_weights_gives_the_same(tmp_path, monkeypatch):
 
     expected = onnxruntime.InferenceSession(tmp_path / "model.onnx").run(None, {"x": x})[0]
     found = [result()]
+    monkeypatch.setattr(weight_values, "SMALLEST", 0)
+    found.append(result())
     monkeypatch.setattr(os, "memfd_create", refuse, raising=False)
     found.append(result())
     monkeypatch.delattr(os, "memfd_create")
@@ -120,6 +125,31 @@ def test_every_way_of_large_weights_gives_the_same(tmp_path, monkeypatch):
     found.append(result(options))
     for array in found:
         np.testing.assert_array_equal(array, expected)
+
+
+def test_sizes_stay_in_the_model():
+    """Integers, which onnxruntime reads while it infers shapes: it refuses those that are elsewhere."""
+    model = models.model(
+        """g (int64[n] x) => (float[n] y, int64[n] z) { y = Gather (a, x) z = Gather (b, x) }""",
+        a=np.zeros(2000, np.float32), b=np.zeros(2000, np.int64),
+    )  # fmt: skip
+    rest, values = as_values(split(model))
+    assert [value.name for value in values] == ["a"]
+    assert [tensor.name for tensor in onnx.ModelProto.FromString(rest).graph.initializer] == ["b"]
+
+
+def test_a_function_that_no_node_calls_needs_no_library():
+    """Its operators do not count: the session has a copy of the options, which stay as they were."""
+    model = network()
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]> g (float[1] x) => (float[1] y) { y = Neg (x) }
+        <domain: "own", opset_import: ["" : 17, "missing" : 1]> unused (x) => (y) { y = missing.Missing (x) }"""
+    other = onnx.parser.parse_model(text)
+    model.functions.extend(other.functions)
+    model.opset_import.extend(other.opset_import[1:])
+    options = onnxruntime.SessionOptions()
+    session = unpool.InferenceSession(model, options)
+    assert {row.runner for row in session.plan} == {"unpool"}
+    assert not is_registered(options)
 
 
 PEAK = """

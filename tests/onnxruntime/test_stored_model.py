@@ -176,8 +176,8 @@ def test_a_file_that_changes_while_its_weights_are_copied_is_read(reads, tmp_pat
     """What was kept is of another content: the session has all of the new one."""
     path, model = save(network(LARGE), tmp_path / "model.onnx"), network(LARGE, seed=1)
     InferenceSession(path)
-    in_memory = stored_model.in_memory
-    monkeypatch.setattr(stored_model, "in_memory", lambda *args: save(model, path) and in_memory(*args))
+    create_with = stored_model.create_with
+    monkeypatch.setattr(stored_model, "create_with", lambda *args: save(model, path) and create_with(*args))
     assert_right(InferenceSession(path), model)
     assert len(reads) == 2
 

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
+from itertools import compress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -102,6 +103,8 @@ def large() -> list[Any]:
 
 def difference(got: Any, expected: Any) -> str:
     """How an output differs; "" where it does not, "zero" by the sign of a zero alone, "rounding" within tolerance."""
+    if type(got).__name__ == type(expected).__name__ == "SparseTensor":
+        got, expected = got.values(), expected.values()
     if type(got) is not type(expected) or not isinstance(got, np.ndarray):
         is_equal = isinstance(got, list) and isinstance(expected, list) and len(got) == len(expected)
         parts = [difference(*pair) for pair in zip(got, expected, strict=True)] if is_equal else ["type"]
@@ -220,6 +223,19 @@ def explained(
     return words, True
 
 
+def without_empty_einsums(made: ModelCase, expected: list[Any], tally: Counter[str]) -> list[Any]:
+    """What is expected of a model with an Einsum, without the inputs that onnxruntime refuses, which go, too.
+
+    onnxruntime's Einsum of an empty value ends the process, and it refuses some pools that are empty in unpool.
+    """
+    if all(node.op_type != "Einsum" for node in every_node(made.model)):
+        return expected
+    kept = [not isinstance(each, Exception) for each in expected]
+    tally["not run before an Einsum"] += kept.count(False)
+    made.feeds[:] = compress(made.feeds, kept)
+    return list(compress(expected, kept))
+
+
 def trial(seed: int) -> tuple[Counter[str], list[str]]:
     """How often what happened with a model, and its faults."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
@@ -240,6 +256,7 @@ def trial(seed: int) -> tuple[Counter[str], list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         way, source, plain = source_of(made, rng, Path(folder))
         expected, is_refused = outcomes(lambda: alone(made, plain), made.feeds)
+        expected = expected if is_refused else without_empty_einsums(made, expected, tally)
         for each in patches:
             each.start()
         try:

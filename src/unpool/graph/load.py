@@ -128,7 +128,7 @@ _BUILT_IN = (
 )
 """Domains whose operators need no library that a caller registered."""
 
-SMALL = 2**22  # bytes of a file of a model that is parsed whole, which takes less time
+SMALL = 2**16  # bytes of a file of a model that is parsed whole, which takes less time
 MOST_STORED = 2**30  # bytes of weights in files that become part of a model which a command reads
 
 Change: TypeAlias = Callable[[onnx.ModelProto], onnx.ModelProto]
@@ -314,7 +314,17 @@ def stable_source(source: ModelSource) -> ModelSource:
 
 
 def needs_libraries(model: onnx.ModelProto) -> bool:
-    """True if a node is of a domain that neither the model's functions nor onnxruntime itself have."""
+    """True if a node is of a domain that neither the model's functions nor onnxruntime itself have.
+
+    Functions that no node calls do not count.
+    """
     known = {*_BUILT_IN, *(function.domain for function in model.functions)}
-    nodes = (*model.graph.node, *(node for function in model.functions for node in function.node))
-    return any(domain(node) not in known for node in with_subgraph_nodes(nodes))
+    unused = {(function.domain, function.name): function for function in model.functions}
+    rest = [model.graph.node]
+    while rest:
+        for node in with_subgraph_nodes(rest.pop()):
+            if domain(node) not in known:
+                return True
+            called = unused.pop((node.domain, node.op_type), None)
+            rest += [] if called is None else [called.node]
+    return False

@@ -12,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from unpool.graph.weights import can_stay_in_file
+from unpool.graph.wire import as_field
 
 
 class FileContent:
@@ -69,10 +70,10 @@ def without_weights(content: Content, location: str, entry: tuple[str, str]) -> 
         if number == _INITIALIZERS and stop - begin >= LARGE_DATA:
             tensor = _without_data(content, begin, stop, location, entry)
             if tensor is not None:
-                pieces += [content[copied:row], _as_field(_INITIALIZERS, tensor.SerializeToString())]
+                pieces += [content[copied:row], as_field(_INITIALIZERS, tensor.SerializeToString())]
                 copied = stop
     pieces.append(content[copied:end])
-    parts = content[:start], _as_field(_GRAPH, b"".join(pieces)), content[end:]
+    parts = content[:start], as_field(_GRAPH, b"".join(pieces)), content[end:]
     try:
         model: onnx.ModelProto = onnx.ModelProto.FromString(b"".join(parts))
     except DecodeError as error:
@@ -101,23 +102,6 @@ def _without_data(
     for name, value in (("location", location), ("offset", str(first)), ("length", str(length)), entry):
         tensor.external_data.add(key=name, value=value)
     return tensor
-
-
-def _as_field(number: int, content: bytes) -> bytes:
-    return field_head(number, len(content)) + content
-
-
-def field_head(number: int, length: int) -> bytes:
-    """The bytes in front of a field's content: its number, and the length in seven bits per byte."""
-    return bytes([number << 3 | 2]) + _as_number(length)
-
-
-def _as_number(number: int) -> bytes:
-    found = bytearray()
-    while number > 127:
-        found.append(number & 127 | 128)
-        number >>= 7
-    return bytes([*found, number])
 
 
 def _fields(content: Content, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:

@@ -166,8 +166,9 @@ def is_in_model_file(tensor: onnx.TensorProto) -> bool:
 
 
 def array_type(tensor: onnx.TensorProto) -> tuple[tuple[int, ...], str]:
-    """The shape of a tensor, and the name of its type in NumPy."""
-    return tuple(tensor.dims), helper.tensor_dtype_to_np_dtype(tensor.data_type).str
+    """The shape of a tensor, and the name of its type in NumPy: unsigned integers for a type that it lacks."""
+    kind = np.dtype(helper.tensor_dtype_to_np_dtype(tensor.data_type))
+    return tuple(tensor.dims), kind.str if kind.isbuiltin == 1 else f"u{kind.itemsize}"
 
 
 def byte_size(tensor: onnx.TensorProto) -> int:

@@ -30,6 +30,9 @@ ATTRIBUTES = (
 )
 """The attributes of SessionOptions."""
 
+CPU = "CPUExecutionProvider"
+DISABLED_OPTIMIZERS = "optimization.disable_specified_optimizers"  # that with names, separated by ";"
+_SHARED_ARENA = "session.use_env_allocators"
 LOAD_FORMAT = "session.load_model_format"  # the config entry with the format of a model: ONNX or ORT
 DATA_FOLDER = "session.model_external_initializers_file_folder_path"  # that with the folder of its data files
 
@@ -38,14 +41,14 @@ _ENTRIES = (
     *("session.force_spinning_stop", "session.inter_op.allow_spinning", "session.intra_op.allow_spinning"),
     *("session.intra_op.spin_duration_us", "session.intra_op.spin_backoff_max"),
     *("session.inter_op.spin_duration_us", "session.inter_op.spin_backoff_max"),
-    *("session.set_denormal_as_zero", "session.strict_shape_type_inference", "session.use_env_allocators"),
+    *("session.set_denormal_as_zero", "session.strict_shape_type_inference", _SHARED_ARENA),
     *("session.use_device_allocator_for_initializers", "session.use_ort_model_bytes_directly"),
     *("session.x64quantprecision", LOAD_FORMAT, "session.save_model_format", DATA_FOLDER, FOLDERS_ENTRY),
     *("session.disable_cpu_ep_fallback", "session.allow_released_opsets_only"),
     *("session.record_ep_graph_assignment_info", "ep.context_enable", "ep.context_file_path"),
     "session.optimized_model_external_initializers_file_name",
     "session.optimized_model_external_initializers_min_size_in_bytes",
-    *("mlas.enable_gemm_fastmath_arm64_bfloat16", "optimization.disable_specified_optimizers"),
+    *("mlas.enable_gemm_fastmath_arm64_bfloat16", DISABLED_OPTIMIZERS),
     *("optimization.enable_gelu_approximation", "optimization.minimal_build_optimizations"),
 )
 """The config entries that are pickled; onnxruntime cannot list those that are set."""
@@ -146,6 +149,21 @@ def set_config_entry(options: onnxruntime.SessionOptions, key: str, value: str) 
 def has_providers(options: onnxruntime.SessionOptions) -> bool:
     """True if providers were added to the options; older releases of onnxruntime cannot add any."""
     return bool(getattr(options, "has_providers", bool)())
+
+
+def has_arena(options: onnxruntime.SessionOptions | None) -> bool:
+    """True if a session takes memory from an arena of its own."""
+    return options is None or (options.enable_cpu_mem_arena and config_entry(options, _SHARED_ARENA) in (None, "0"))
+
+
+def shrinking_options() -> onnxruntime.RunOptions:
+    """Options of a first run, after which its memory is freed.
+
+    From the second run on, onnxruntime takes one block for all values, beside the memory that the first run took.
+    """
+    options = onnxruntime.RunOptions()
+    options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    return options
 
 
 def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:

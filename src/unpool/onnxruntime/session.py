@@ -11,12 +11,22 @@ from unpool.graph.errors import error_class
 from unpool.onnxruntime import planner  # noqa: F401  most networks need it, and would wait for it in their first run
 from unpool.onnxruntime.errors import FallbackWarning
 from unpool.onnxruntime.kernel_table import check_settings
-from unpool.onnxruntime.memory_file import Create
-from unpool.onnxruntime.options import OptionsState, Tune, check_threads, from_state, state_of, tuning_seconds
+from unpool.onnxruntime.options import (
+    CPU,
+    OptionsState,
+    Tune,
+    check_threads,
+    from_state,
+    has_arena,
+    shrinking_options,
+    state_of,
+    tuning_seconds,
+)
 from unpool.onnxruntime.ort_values import NUMPY_LACKS, from_ort_value, to_ort_value
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.session_arguments import SessionArguments, is_other_provider
 from unpool.onnxruntime.stored_model import open_stored
+from unpool.onnxruntime.weight_values import Create
 from unpool.operators.semantics import Semantics
 
 if TYPE_CHECKING:
@@ -111,6 +121,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             "exact": exact, "compat": compat, "index_space": index_space, "threads": threads, "tune": tune,
             "disabled_optimizers": disabled, **others,
         }  # fmt: skip
+        self._shrinks = False  # True where memory is freed after the first run
         self._given, self._semantics = path_or_bytes, Semantics(compat, index_space, exact)
         check_threads(threads)
 
@@ -146,6 +157,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[Any]:
         """The outputs, as in onnxruntime, which takes no arrays of ml_dtypes, such as bfloat16, and gives none."""
+        if run_options is None and self._shrinks:
+            run_options, self._shrinks = shrinking_options(), False
         if not self._has_ml_dtypes:
             return super().run(output_names, input_feed, run_options)  # type: ignore[no-any-return]
         names = list(output_names or (value.name for value in self.get_outputs()))
@@ -186,6 +199,8 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             feed = tune if isinstance(tune, Mapping) else None
             if seconds and self._session_model.tune(self, create, seconds, feed):
                 self._stored = None
+            loaded = self._session_model.plan if self._stored is None else self._stored
+            self._shrinks = loaded.has_long_nodes and self.get_providers() == [CPU] and has_arena(options)
         finally:
             given = self._given
             self._model_path = os.fspath(given) if isinstance(given, str | os.PathLike) else None

@@ -3,10 +3,22 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from unpool.onnxruntime.options import DATA_FOLDER, clone, has_providers, set_config_entry, spin_entries
+from unpool.onnxruntime.options import (
+    CPU,
+    DATA_FOLDER,
+    DISABLED_OPTIMIZERS,
+    clone,
+    config_entry,
+    has_providers,
+    set_config_entry,
+    spin_entries,
+)
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.register import is_registered, register
 from unpool.operators.semantics import Semantics
+
+_BLIND = "WeightBiasQuantization"
+"""An optimizer of onnxruntime that takes a ConvTranspose of any domain for its own, and adds nodes in that domain."""
 
 
 class SessionArguments(NamedTuple):
@@ -72,11 +84,13 @@ class SessionArguments(NamedTuple):
         if not is_registered(options):
             compat, index_space, exact = self.semantics.compat, self.semantics.index_space, self.semantics.exact
             register(options, exact=exact, compat=compat, index_space=index_space, opset=opset, domains=domains)
+        if domains == "unpool" and config_entry(options, DISABLED_OPTIMIZERS) is None:
+            set_config_entry(options, DISABLED_OPTIMIZERS, _BLIND)
         return options
 
 
 def is_other_provider(options: onnxruntime.SessionOptions | None, providers: Sequence[Any] | None) -> bool:
     """True if a session with these has another provider than that of the CPU."""
     names = [each[0] if isinstance(each, tuple) and each else each for each in providers or ()]
-    others = set(onnxruntime.get_available_providers()) - {"CPUExecutionProvider"}
+    others = set(onnxruntime.get_available_providers()) - {CPU}
     return (options is not None and has_providers(options)) or any(name in names for name in others)

@@ -7,7 +7,6 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
-from io import FileIO
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import onnx
 from unpool.errors import UnpoolError, UnsupportedError
 from unpool.graph import weights
 from unpool.graph.bare import without_elements
-from unpool.graph.data_file import FOLDERS_ENTRY
+from unpool.graph.data_file import FOLDERS_ENTRY, DataRange
 from unpool.graph.errors import is_from_signal_handler, short_message, source_name
 from unpool.graph.graph import Graph, lift_constants
 from unpool.graph.load import ModelSource, external_tensors, load, needs_libraries, stable_source
@@ -28,14 +27,14 @@ from unpool.graph.weights import ElementsNeededError, restore_initializers, seri
 from unpool.onnxruntime import model_cache, passes, stored_model
 from unpool.onnxruntime.engine import Engine
 from unpool.onnxruntime.errors import loading_error
-from unpool.onnxruntime.memory_file import SMALLEST, Create, Piece, create_from, in_memory, join_pieces
-from unpool.onnxruntime.options import DATA_FOLDER, clone, config_entry, replaced
+from unpool.onnxruntime.options import CPU, DATA_FOLDER, clone, config_entry, replaced
 from unpool.onnxruntime.package import onnxruntime
 from unpool.onnxruntime.passes import PassContext, run_passes
 from unpool.onnxruntime.placement import Reason, SessionPlan, make_plan, place
 from unpool.onnxruntime.session_arguments import SessionArguments
-from unpool.onnxruntime.source import Skeleton, SplitModel, as_values, join, read, skeleton_of, split
+from unpool.onnxruntime.source import Skeleton, SplitModel, as_bytes, as_values, join, read, skeleton_of, split
 from unpool.onnxruntime.stored_model import StoredModel
+from unpool.onnxruntime.weight_values import Create, WeightValue, create_with
 from unpool.passes.inline import check_functions, inline, shorten_domains
 
 _WITH_ENGINES = "with onnx's ReferenceEvaluator for some nodes"
@@ -59,13 +58,20 @@ class _Candidate(NamedTuple):
     """A model as onnxruntime may get it, the options for it, and its plan."""
 
     name: str
-    source: str | bytes | FileIO
+    source: str | bytes  # a path, or a model without `weights`
     options: onnxruntime.SessionOptions
     plan: SessionPlan = SessionPlan()
     engines: tuple[Engine, ...] = ()
     refused: Mapping[str, str] = MappingProxyType({})  # reasons by nodes that engines compute
-    values: Mapping[str, onnxruntime.OrtValue] = MappingProxyType({})  # of the options; the session copies them
+    weights: tuple[WeightValue, ...] = ()
     stored: StoredModel | None = None  # for later sessions of the same file
+
+    def create(self, create: Create) -> None:
+        """Create its session."""
+        if isinstance(self.source, str):
+            create(self.source, self.options, lambda: None)
+        else:
+            create_with(self.source, self.weights, self.options, create)
 
 
 class SessionModel:
@@ -103,7 +109,7 @@ class SessionModel:
         refusals: dict[str, Exception] = {}  # by candidate
         for candidate in self._candidates():
             try:
-                create_from(candidate.source, candidate.options, create)
+                candidate.create(create)
             except Exception as error:
                 if is_from_signal_handler(error):
                     raise
@@ -140,7 +146,7 @@ class SessionModel:
         if tuned is not None:
             long = tuned.plan.has_long_nodes
             options = self._arguments.registered(None, has_long_nodes=long, is_copied=True, domains="unpool")
-            create_from(tuned.content, options, create)
+            create(tuned.content, options, lambda: None)
             self.plan, self._engines = tuned.plan, (tuned.engine,)
         return tuned is not None
 
@@ -153,7 +159,7 @@ class SessionModel:
         has_long_nodes = changed is None or changed.plan.has_long_nodes
         if changed is not None and not (changed.is_changed or self._has_own_data or is_large):
             options = arguments.session_options(has_long_nodes=has_long_nodes, is_copied=is_copied)
-            stored = self._stored(changed, ()) if is_copied else None
+            stored = self._stored(changed) if is_copied else None
             yield _Candidate("as it came", self._raw(), options, changed.plan, stored=stored)
             yield from self._engine_candidates(model, is_copied=is_copied)
             return
@@ -189,7 +195,7 @@ class SessionModel:
             if found is None:
                 return
             joined = split(found.model)
-            source = join_pieces(joined.pieces())
+            source = as_bytes(joined)
         except UnpoolError as error:
             _log.info("%s: no node runs in onnx's ReferenceEvaluator: %s", source_name(self.given), error)
             return
@@ -202,18 +208,12 @@ class SessionModel:
 
     def _changed_candidate(self, changed: ChangedModel, model: SplitModel, *, is_copied: bool) -> _Candidate | None:
         """The model after the passes, with its weights; None if it cannot be written."""
-        arguments, stored = self._arguments, None
-        content: str | bytes | FileIO | None = None
-        values: dict[str, onnxruntime.OrtValue] = {}
+        arguments, values = self._arguments, tuple[WeightValue, ...]()
         try:
-            if model.folder is None and not arguments.writes_model and not arguments.has_other_provider:
-                if is_copied and model.bytes_inside() <= model_cache.MOST_BYTES:
-                    stored = self._stored(changed, tuple(model.pieces()))
-                pieces = model.pieces() if stored is None else stored.pieces
-                content = in_memory(pieces, model.size())  # of which onnxruntime makes one session only
-            if content is None and is_copied and not arguments.writes_model and model.size() >= SMALLEST:
+            if is_copied and not arguments.writes_model:
                 content, values = as_values(model, self._hidden)
-            content = join_pieces(model.pieces()) if content is None else content
+            else:
+                content = as_bytes(model)
         except UnpoolError as error:
             _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
             return None
@@ -221,22 +221,27 @@ class SessionModel:
             changed.opset, has_long_nodes=changed.plan.has_long_nodes, is_copied=is_copied, folder=model.folder,
             domains="unpool" if arguments.has_own_nodes else "all",
         )  # fmt: skip
-        if values:
-            options.add_external_initializers(list(values), list(values.values()))
+        stored = self._stored(changed, content, values) if is_copied and model.folder is None else None
         options.enable_mem_reuse &= self._shares_memory(changed)
-        return _Candidate("after the passes", content, options, changed.plan, values=values, stored=stored)
+        return _Candidate("after the passes", content, options, changed.plan, weights=values, stored=stored)
 
     def _shares_memory(self, changed: ChangedModel) -> bool:
         """False for a model in which values of unlike sizes would share memory."""
         nodes = with_subgraph_nodes(self._nodes) if (changed.opset or 0) < SAFE_IF else ()
         return not any(node.op_type == "If" for node in nodes)
 
-    def _stored(self, changed: ChangedModel, pieces: tuple[Piece, ...]) -> StoredModel | None:
-        """What is kept of a changed model; None where it depends on more than its file."""
-        if self._has_data_files or self._hidden or self._has_warned:
+    def _stored(
+        self, changed: ChangedModel, content: bytes = b"", values: tuple[WeightValue, ...] = ()
+    ) -> StoredModel | None:
+        """What is kept of a changed model; None where it is large, or depends on more than its file."""
+        inside = sum(0 if isinstance(each.data, DataRange) else each.data.nbytes for each in values)
+        is_large = len(content) + inside > model_cache.MOST_BYTES
+        if is_large or self._has_data_files or self._hidden or self._has_warned:
             return None
         plan, shares_memory = changed.plan, self._shares_memory(changed)
-        return StoredModel(pieces, pickle.dumps(plan), plan.has_long_nodes, changed.opset, shares_memory, self._names)
+        return StoredModel(
+            content, values, pickle.dumps(plan), plan.has_long_nodes, changed.opset, shares_memory, self._names
+        )
 
     def _read(self) -> onnx.ModelProto | None:
         """The model; None if unpool cannot read it: onnxruntime can, or has its own words for what is wrong."""
@@ -431,4 +436,4 @@ def _opset(model: onnx.ModelProto) -> int | None:
 
 def _is_tunable(session: Any) -> bool:
     """True if a session runs on the CPU, and its callers cannot replace weights."""
-    return session.get_providers() == ["CPUExecutionProvider"] and not session.get_overridable_initializers()
+    return session.get_providers() == [CPU] and not session.get_overridable_initializers()

@@ -6,33 +6,30 @@ passes change the graph; then onnxruntime gets them:
 | weights | onnxruntime gets |
 |---|---|
 | in data files of the model's own | the names of the files, and their folder |
-| others of more than a thousand elements | a file in memory with all of the model, which is freed when it is parsed |
-| the same, on other systems than Linux, or above 2 GiB | the graph, and the weights as values, which it copies |
-| the same, where options cannot be copied, or a file is to be written | bytes, up to 2 GiB |
+| others of more than a thousand elements | values beside the graph, or a file in memory (`weight_values.py`) |
+| the same, where options cannot be copied, or a file is to be written | bytes of the whole model, up to 2 GiB |
 
 They are not left in the file: onnxruntime maps data files, and the process ends where another one shortens a mapped
 file. onnxruntime has that fault with data files; a model in one file does not have it.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 import onnx
 from onnx import numpy_helper
 
-from unpool.dtypes import AnyArray
 from unpool.graph import weights
 from unpool.graph.bare import Origin, origin_of, without_elements
 from unpool.graph.load import ModelSource, load
 from unpool.graph.nodes import reads
-from unpool.graph.peek import field_head
-from unpool.onnxruntime.memory_file import FlippedRange, Piece
-from unpool.onnxruntime.package import onnxruntime
+from unpool.graph.wire import as_field
+from unpool.onnxruntime.weight_values import WeightValue
 from unpool.operators.conv import flip_window, flipped_shape
 from unpool.passes.rewrite import set_items
 
-_VALUE = "unpool.value"  # the data file, which does not exist, of a weight that is a value
-_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto and TensorProto
+_GRAPH = 7  # a field of ModelProto
+_SIZES = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)  # which onnxruntime may read while it infers shapes
 
 
 def read(
@@ -81,35 +78,9 @@ class SplitModel(NamedTuple):
     weights: list[tuple[str, onnx.TensorProto, int]]  # its name in the model, and the groups in which it is flipped
     folder: str | None = None
 
-    def size(self) -> int:
-        """About as many bytes as the model has."""
-        return len(self.rest) + sum(weights.byte_size(tensor) for _, tensor, _ in self.weights)
-
-    def bytes_inside(self) -> int:
-        """About as many bytes as are not in files."""
-        inside = (tensor for _, tensor, _ in self.weights if weights.folder_of(tensor) is None)
-        return len(self.rest) + sum(map(weights.byte_size, inside))
-
-    def pieces(self) -> Iterator[Piece]:
-        """The bytes: protobuf joins the initializers of all fields `graph` of a model, of which each weight has one."""
-        yield self.rest
-        for name, tensor, groups in self.weights:
-            is_inside = weights.folder_of(tensor) is None
-            if is_inside and not groups:
-                renamed = b"" if tensor.name == name else onnx.TensorProto(name=name).SerializeToString()
-                yield from _initializer(tensor.SerializeToString() + renamed)  # of two names, the last one counts
-                continue
-            yield from _initializer(_head(name, tensor, groups), weights.byte_size(tensor))
-            if is_inside:
-                yield _elements(tensor, groups).tobytes()
-            elif groups:
-                yield FlippedRange(weights.data_range(tensor), *weights.array_type(tensor), groups)
-            else:
-                yield weights.data_range(tensor)
-
 
 def join(skeleton: Skeleton, model: onnx.ModelProto) -> SplitModel:
-    """A skeleton with the weights of the model that it was made from; nothing is read."""
+    """A skeleton with the weights of the model that it was made from; only sizes are read from files."""
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     graph, large, folder = onnx.GraphProto(), [], None
     for name, (origin, groups) in skeleton.weights:
@@ -117,67 +88,66 @@ def join(skeleton: Skeleton, model: onnx.ModelProto) -> SplitModel:
         if groups or weights.folder_of(tensor) is None or weights.is_in_model_file(tensor):
             large.append((name, tensor, groups))
             continue
+        if tensor.data_type in _SIZES:
+            graph.initializer.append(_inside(name, tensor, 0))
+            continue
         folder = weights.folder_of(tensor)
         graph.initializer.append(weights.without_folder(tensor))
         graph.initializer[-1].name = name
     content = graph.SerializeToString()
-    rest = skeleton.content + field_head(_GRAPH, len(content)) + content if graph.initializer else skeleton.content
+    rest = skeleton.content + as_field(_GRAPH, content) if graph.initializer else skeleton.content
     return SplitModel(rest, large, folder)
 
 
 def split(model: onnx.ModelProto) -> SplitModel:
-    """The model and its large weights; nothing is read."""
+    """The model and its large weights, as `join` gives them."""
     return join(skeleton_of(without_elements(model)), model)
 
 
-def as_values(model: SplitModel, replaced: Container[str] = ()) -> tuple[bytes, dict[str, onnxruntime.OrtValue]]:
-    """The model without most of its weights, and these by name, as onnxruntime copies them while it loads the model.
+def as_bytes(model: SplitModel) -> bytes:
+    """The model with its weights.
 
-    In the model they have names of files.
+    Raises:
+        UnpoolError: the file of the model was replaced meanwhile, or the model exceeds 2 GiB.
+    """
+    rest = onnx.ModelProto.FromString(model.rest)
+    for name, tensor, groups in model.weights:
+        rest.graph.initializer.append(_inside(name, tensor, groups))
+    return weights.serialize(rest, "model")
+
+
+def as_values(model: SplitModel, replaced: Container[str] = ()) -> tuple[bytes, tuple[WeightValue, ...]]:
+    """The model without most of its weights, and these.
 
     Args:
         model: the model and its weights.
-        replaced: names of weights that are in the model: options have other values for them.
+        replaced: names of weights that stay in the model: options have other values for them.
 
     Raises:
-        UnpoolError: the file of the model was replaced meanwhile.
+        UnpoolError: as by `as_bytes`.
     """
-    values, rest = dict[str, onnxruntime.OrtValue](), onnx.ModelProto.FromString(model.rest)
+    values, rest = list[WeightValue](), onnx.ModelProto.FromString(model.rest)
     graph = rest.graph
     kept = {value.name for value in graph.input}  # callers may replace them
     used = {name for node in graph.node for name in reads(node)}  # onnxruntime drops others before it looks
     used.update(value.name for value in graph.output)
     for name, tensor, groups in model.weights:
-        array = _elements(tensor, groups)
-        if name in kept or name in replaced or name not in used:
-            graph.initializer.append(numpy_helper.from_array(array) if groups else weights.without_folder(tensor))
-            graph.initializer[-1].name = name
+        if name in kept or name in replaced or name not in used or tensor.data_type in _SIZES:
+            graph.initializer.append(_inside(name, tensor, groups))
             continue
-        bare = graph.initializer.add(name=name, data_type=tensor.data_type, dims=array.shape)
-        bare.data_location = onnx.TensorProto.EXTERNAL
-        bare.external_data.add(key="location", value=_VALUE)
-        values[name] = (
-            onnxruntime.OrtValue.ortvalue_from_numpy(array)
-            if array.dtype.isbuiltin == 1
-            else onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, tensor.data_type)
-        )
-    return weights.serialize(rest, "model"), values
+        dims = flipped_shape(tensor.dims, groups) if groups else tensor.dims
+        head = onnx.TensorProto(name=name, data_type=tensor.data_type, dims=dims).SerializeToString()
+        shape, dtype = weights.array_type(tensor)
+        data = weights.array_of(tensor) if weights.folder_of(tensor) is None else weights.data_range(tensor)
+        values.append(WeightValue(name, head, data, shape, dtype, tensor.data_type, groups))
+    return weights.serialize(rest, "model"), tuple(values)
 
 
-def _elements(tensor: onnx.TensorProto, groups: int) -> AnyArray:
-    array = weights.array_of(tensor)
-    return flip_window(array, groups) if groups else array
-
-
-def _head(name: str, tensor: onnx.TensorProto, groups: int) -> bytes:
-    """The bytes of a weight in front of its elements."""
-    dims = flipped_shape(tensor.dims, groups) if groups else tensor.dims
-    bare = onnx.TensorProto(name=name, data_type=tensor.data_type, dims=dims)
-    return bytes(bare.SerializeToString()) + field_head(_RAW_DATA, weights.byte_size(tensor))
-
-
-def _initializer(content: bytes, following: int = 0) -> Iterator[bytes]:
-    """The bytes of a graph of one initializer, and what begins it; so many bytes more are to follow."""
-    head = field_head(_INITIALIZER, len(content) + following)
-    yield field_head(_GRAPH, len(head) + len(content) + following) + head
-    yield content
+def _inside(name: str, tensor: onnx.TensorProto, groups: int) -> onnx.TensorProto:
+    """A weight with its data."""
+    if groups:
+        return numpy_helper.from_array(flip_window(weights.array_of(tensor), groups), name)
+    inside = onnx.TensorProto()
+    inside.CopyFrom(weights.with_data_inside(tensor))
+    inside.name = name
+    return inside

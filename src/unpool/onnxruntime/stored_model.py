@@ -1,7 +1,7 @@
 """What onnxruntime gets for the file of a model, kept so that a later session reads neither the model nor onnx.
 
 A file is known by its inode, size and times. One that was written in the last seconds is not kept: it could change
-again without another time. Large weights stay in the file, and are copied from there; so a model with data files of its
+again without another time. Large weights stay in the file, and are read from there; so a model with data files of its
 own is not kept either, nor one of which the options have other weights.
 """
 
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from unpool.graph.data_file import FOLDERS_ENTRY
 from unpool.graph.errors import is_from_signal_handler
 from unpool.onnxruntime import model_cache
-from unpool.onnxruntime.memory_file import SMALLEST, Create, Piece, create_from, in_memory, join_pieces, size_of
 from unpool.onnxruntime.model_cache import Key
 from unpool.onnxruntime.options import config_entry, replaced
 from unpool.onnxruntime.session_arguments import SessionArguments
+from unpool.onnxruntime.weight_values import Create, WeightValue, create_with
 
 SETTLED = 2 * 10**9
 """Nanoseconds after which another change of a file has another time, on any file system."""
@@ -26,7 +26,8 @@ SETTLED = 2 * 10**9
 class StoredModel(NamedTuple):
     """What onnxruntime got for a file, and the names that options could replace weights by."""
 
-    pieces: tuple[Piece, ...]  # of the model; none where onnxruntime gets the file as it is
+    rest: bytes  # of the model without its large weights; empty where onnxruntime gets the file as it is
+    weights: tuple[WeightValue, ...]
     plan: bytes  # a pickle, which few callers ask for
     has_long_nodes: bool
     opset: int | None
@@ -34,19 +35,16 @@ class StoredModel(NamedTuple):
     initializers: tuple[str, ...]
 
     def open(self, path: str, arguments: SessionArguments, create: Create) -> bool:
-        """Create the session; False where these options or this system need the model itself."""
+        """Create the session; False where the options have other weights."""
         if arguments.options is not None and replaced(arguments.options, self.initializers):
             return False
-        if not self.pieces:
-            create_from(path, arguments.session_options(has_long_nodes=self.has_long_nodes, is_copied=True), create)
+        if not self.rest:
+            options = arguments.session_options(has_long_nodes=self.has_long_nodes, is_copied=True)
+            create(path, options, lambda: None)
             return True
-        size = size_of(self.pieces)
-        file = in_memory(self.pieces, size)
-        if file is None and size >= SMALLEST:
-            return False
         options = arguments.registered(self.opset, has_long_nodes=self.has_long_nodes, is_copied=True, domains="unpool")
         options.enable_mem_reuse &= self.shares_memory
-        create_from(file or join_pieces(self.pieces), options, create)
+        create_with(self.rest, self.weights, options, create)
         return True
 
     def read_plan(self) -> Any:
