@@ -24,7 +24,7 @@ from unpool.cli import launcher
 from unpool.cli.errors import BROKEN_PIPE, UNFIT, guard
 from unpool.files import FileSet, WriteError, lock, targets, write
 from unpool.files.locks import lock_of
-from unpool.graph import weights
+from unpool.graph import data_file
 from unpool.graph.data_file import OutsideFolderError, find_data_file
 from unpool.images import sink
 from unpool.images.npy import npy_layout
@@ -288,7 +288,7 @@ class WindowsPaths:
 )
 def test_locations_of_data_files_on_windows(location, name, monkeypatch):
     """Slashes and backslashes separate folders there; drives, shares and the root lead out of the folder."""
-    monkeypatch.setattr(weights, "os", WindowsPaths)
+    monkeypatch.setattr(data_file, "os", WindowsPaths)
     if name is None:
         with pytest.raises(OutsideFolderError, match="the name leaves the folder of the model"):
             find_data_file(r"C:\models\m.onnx", location)
@@ -299,9 +299,9 @@ def test_locations_of_data_files_on_windows(location, name, monkeypatch):
 @pytest.mark.parametrize("part", ["data.bin", "below"])
 def test_a_later_link_is_not_followed_without_folder_descriptors(part, tmp_path, monkeypatch):
     """Without O_NOFOLLOW and `dir_fd`, the file that was opened has to lie where its name says."""
-    monkeypatch.setattr(weights, "_WALKS", False)
-    monkeypatch.setattr(weights, "_NO_LINK", 0)
-    monkeypatch.setattr(weights, "_FLAGS", os.O_RDONLY)
+    monkeypatch.setattr(data_file, "_WALKS", False)
+    monkeypatch.setattr(data_file, "_NO_LINK", 0)
+    monkeypatch.setattr(data_file, "_FLAGS", os.O_RDONLY)
     (tmp_path / "s/below").mkdir(parents=True)
     (tmp_path / "s/below/data.bin").write_bytes(b"0123")
     file = find_data_file(tmp_path / "s/m.onnx", "below/data.bin")
