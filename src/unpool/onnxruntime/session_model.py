@@ -64,6 +64,7 @@ class _Candidate(NamedTuple):
     engines: tuple[Engine, ...] = ()
     refused: Mapping[str, str] = MappingProxyType({})  # reasons by nodes that engines compute
     weights: tuple[WeightValue, ...] = ()
+    is_parsed_once: bool = True  # False where onnxruntime may load it again, with fewer providers
     stored: StoredModel | None = None  # for later sessions of the same file
 
     def create(self, create: Create) -> None:
@@ -71,7 +72,7 @@ class _Candidate(NamedTuple):
         if isinstance(self.source, str):
             create(self.source, self.options, lambda: None)
         else:
-            create_with(self.source, self.weights, self.options, create)
+            create_with(self.source, self.weights, self.options, create, is_parsed_once=self.is_parsed_once)
 
 
 class SessionModel:
@@ -121,6 +122,7 @@ class SessionModel:
                     source_name(self.given), name, candidate.name, short_message(refusal),
                 )  # fmt: skip
             self.plan, self.refused, self._engines = candidate.plan, candidate.refused, candidate.engines
+            self._nodes = ()  # of a model that nobody needs
             if key is not None and candidate.stored is not None:
                 stored_model.keep(key, candidate.stored, self.given, self._arguments)
             return
@@ -152,31 +154,34 @@ class SessionModel:
 
     def _candidates(self) -> Iterator[_Candidate]:
         arguments, model = self._arguments, self._read()
-        self._nodes = () if model is None else model.graph.node
         is_large = isinstance(self.given, onnx.ModelProto) and weights.is_too_large(self.given)
         is_copied = self._is_copied(model)
         changed, joined = (None, None) if model is None else self._change(model)
-        has_long_nodes = changed is None or changed.plan.has_long_nodes
+        plan, has_long_nodes = (None, True) if changed is None else (changed.plan, changed.plan.has_long_nodes)
         if changed is not None and not (changed.is_changed or self._has_own_data or is_large):
             options = arguments.session_options(has_long_nodes=has_long_nodes, is_copied=is_copied)
-            stored = self._stored(changed) if is_copied else None
-            yield _Candidate("as it came", self._raw(), options, changed.plan, stored=stored)
-            yield from self._engine_candidates(model, is_copied=is_copied)
+            candidate = _Candidate(
+                "as it came", self._raw(), options, changed.plan, stored=self._stored(changed) if is_copied else None
+            )
+            model, changed, joined, self._nodes = None, None, None, ()  # free while onnxruntime loads its own
+            yield candidate
+            yield from self._engine_candidates(self._read(), is_copied=is_copied)
             return
         if changed is not None and joined is not None and (is_copied or joined.folder is None):
-            candidate = self._changed_candidate(changed, joined, is_copied=is_copied)
-            if candidate is not None:
-                yield candidate
+            after = self._changed_candidate(changed, joined, is_copied=is_copied)
+            if after is not None:
+                model, changed, joined, self._nodes = None, None, None, ()
+                yield after
                 if is_large and is_copied:  # the others are no message
                     return
-        plan = SessionPlan() if changed is None else changed.plan
+                model = self._read()
         opset = None if model is None else _opset(model)
         without = "as it came, without unpool"
         plain = partial(arguments.session_options, has_long_nodes=False, is_copied=is_copied)
         if model is None and self._is_in_ort_format():  # options that are not copied keep the library
             yield _Candidate(without, self._raw(), plain())
         options = arguments.registered(opset, has_long_nodes=has_long_nodes, is_copied=is_copied)
-        yield _Candidate("as it came", self._raw(), options, plan)
+        yield _Candidate("as it came", self._raw(), options, plan or SessionPlan())
         yield _Candidate(without, self._raw(), plain())
         yield from self._engine_candidates(model, is_copied=is_copied)
 
@@ -223,12 +228,16 @@ class SessionModel:
         )  # fmt: skip
         stored = self._stored(changed, content, values) if is_copied and model.folder is None else None
         options.enable_mem_reuse &= self._shares_memory(changed)
-        return _Candidate("after the passes", content, options, changed.plan, weights=values, stored=stored)
+        is_parsed_once = not arguments.has_other_provider
+        return _Candidate(
+            "after the passes", content, options, changed.plan,
+            weights=values, is_parsed_once=is_parsed_once, stored=stored,
+        )  # fmt: skip
 
     def _shares_memory(self, changed: ChangedModel) -> bool:
         """False for a model in which values of unlike sizes would share memory."""
-        nodes = with_subgraph_nodes(self._nodes) if (changed.opset or 0) < SAFE_IF else ()
-        return not any(node.op_type == "If" for node in nodes)
+        is_old = changed.opset is not None and changed.opset < SAFE_IF
+        return not (is_old and any(node.op_type == "If" for node in with_subgraph_nodes(self._nodes)))
 
     def _stored(
         self, changed: ChangedModel, content: bytes = b"", values: tuple[WeightValue, ...] = ()
@@ -260,7 +269,7 @@ class SessionModel:
             _log.info("%s: no pass runs: %s", source_name(self.given), error)
             self._unread = error
             return None
-        self._names = _initializer_names(model)
+        self._nodes, self._names = model.graph.node, _initializer_names(model)
         check_functions(model)  # onnxruntime inlines all functions, however many nodes they become
         return model
 

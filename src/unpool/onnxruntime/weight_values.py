@@ -61,14 +61,21 @@ class WeightValue(NamedTuple):
 
 
 def create_with(
-    rest: bytes, weights: Sequence[WeightValue], options: onnxruntime.SessionOptions, create: Create
+    rest: bytes,
+    weights: Sequence[WeightValue],
+    options: onnxruntime.SessionOptions,
+    create: Create,
+    *,
+    is_parsed_once: bool = True,
 ) -> None:
     """Create a session of a model, which has copies of the weights then.
+
+    There is no file unless the model `is_parsed_once`: onnxruntime would find it empty.
 
     Raises:
         FileError: the file of the weights was replaced.
     """
-    file = _memory_file(rest, weights)
+    file = _memory_file(rest, weights) if weights and is_parsed_once else None
     if file is not None:
         with file:
             create(_path(file), options, partial(file.truncate, 0))
