@@ -2,10 +2,12 @@
 
 A model without them is `rest`; protobuf joins the initializers of all fields `graph`, of which each weight gets one:
 
-| bytes of the model | onnxruntime gets |
+| weights that stay as they are | onnxruntime gets |
 |---|---|
 | below 16 MiB, or above 2 GiB, or not on Linux | bytes with the names of the weights, and values to copy |
 | others | a file in memory with all of it, which is freed when it is parsed: slower, but no value is there twice |
+
+Flipped weights do not count: beside their values, kernels pack them, which takes as much memory in the first run.
 """
 
 import os
@@ -24,7 +26,7 @@ from unpool.onnxruntime.package import onnxruntime
 from unpool.operators.conv import flip_window
 
 SMALLEST, LARGEST = 2**24, 2**31 - 2**20
-"""Bytes of models that get a file: the limit of protobuf, without names of weights."""
+"""Bytes of weights that stay as they are, and of all: the limit of protobuf, without names of weights."""
 
 Create: TypeAlias = Callable[[str | bytes, onnxruntime.SessionOptions, Callable[[], object]], None]
 """Creates a session of onnxruntime from a path or bytes, and calls a function when these are parsed, if it can."""
@@ -91,9 +93,10 @@ def create_with(
 
 
 def _memory_file(rest: bytes, weights: Sequence[WeightValue]) -> FileIO | None:
-    """An open file in memory with the whole model; None for a small one, and where there is no such file."""
+    """An open file in memory with the whole model; None where values are better, and where there is no such file."""
     size = len(rest) + sum(weight.nbytes for weight in weights)
-    if not hasattr(os, "memfd_create") or not SMALLEST <= size <= LARGEST:
+    plain = sum(weight.nbytes for weight in weights if not weight.groups)
+    if not hasattr(os, "memfd_create") or plain < SMALLEST or size > LARGEST:
         return None
     try:
         file = os.fdopen(os.memfd_create("unpool"), "w+b", buffering=0)
