@@ -127,6 +127,20 @@ def test_every_way_of_large_weights_gives_the_same(tmp_path, monkeypatch):
         np.testing.assert_array_equal(array, expected)
 
 
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files in memory are Linux's")
+@pytest.mark.parametrize("is_parsed_once", [True, False])
+def test_what_is_parsed_again_is_in_no_file(monkeypatch, is_parsed_once):
+    """With other providers, onnxruntime loads a model again without them, and would find the file empty."""
+    monkeypatch.setattr(weight_values, "SMALLEST", 0)
+    rest, values = as_values(split(large(600)))
+    sources = []
+    weight_values.create_with(
+        rest, values, onnxruntime.SessionOptions(), lambda source, *_: sources.append(type(source)),
+        is_parsed_once=is_parsed_once,
+    )  # fmt: skip
+    assert sources == [str if is_parsed_once else bytes]
+
+
 def test_sizes_stay_in_the_model():
     """Integers, which onnxruntime reads while it infers shapes: it refuses those that are elsewhere."""
     model = models.model(
