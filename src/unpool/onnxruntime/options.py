@@ -159,7 +159,8 @@ def has_arena(options: onnxruntime.SessionOptions | None) -> bool:
 def shrinking_options() -> onnxruntime.RunOptions:
     """Options of a first run, after which its memory is freed.
 
-    From the second run on, onnxruntime takes one block for all values, beside the memory that the first run took.
+    From the second run on, onnxruntime allocates one block for all values. Without these options, it also keeps what
+    the first run allocated.
     """
     options = onnxruntime.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")

@@ -122,7 +122,7 @@ class SessionModel:
                     source_name(self.given), name, candidate.name, short_message(refusal),
                 )  # fmt: skip
             self.plan, self.refused, self._engines = candidate.plan, candidate.refused, candidate.engines
-            self._nodes = ()  # of a model that nobody needs
+            self._nodes = ()  # they would keep the parsed model in memory
             if key is not None and candidate.stored is not None:
                 stored_model.keep(key, candidate.stored, self.given, self._arguments)
             return

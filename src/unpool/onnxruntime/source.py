@@ -6,7 +6,7 @@ passes change the graph; then onnxruntime gets them:
 | weights | onnxruntime gets |
 |---|---|
 | in data files of the model's own | the names of the files, and their folder |
-| others of more than a thousand elements | values beside the graph, or a file in memory (`weight_values.py`) |
+| other weights of more than a thousand elements | values beside the graph, or a file in memory (`weight_values.py`) |
 | the same, where options cannot be copied, or a file is to be written | bytes of the whole model, up to 2 GiB |
 
 They are not left in the file: onnxruntime maps data files, and the process ends where another one shortens a mapped
