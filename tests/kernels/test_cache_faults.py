@@ -302,18 +302,23 @@ def test_sources_that_nobody_can_read_are_not_cached(empty, monkeypatch, caplog)
 
 def test_stamp_of_sources(tmp_path) -> None:
     """It changes with the sources of a folder, by size and time, and not with other files; no folder has none."""
+
+    def stamp_of(folder) -> str:
+        checked_files._stamps.cache_clear()
+        return checked_files.source_stamp(str(folder))
+
     source = tmp_path / "kernel.py"
     source.write_text("x = 1")
-    stamps = [checked_files.source_stamp(str(tmp_path))]
+    stamps = [stamp_of(tmp_path)]
     os.utime(source, ns=(0, 0))
-    stamps.append(checked_files.source_stamp(str(tmp_path)))
+    stamps.append(stamp_of(tmp_path))
     source.write_text("x = 10")
     os.utime(source, ns=(0, 0))
-    stamps.append(checked_files.source_stamp(str(tmp_path)))
+    stamps.append(stamp_of(tmp_path))
     (tmp_path / "room").mkdir()
     (tmp_path / "room" / "other.py").touch()
-    stamps.append(checked_files.source_stamp(str(tmp_path)))
+    stamps.append(stamp_of(tmp_path))
     (tmp_path / "notes.txt").touch()
     assert len(set(stamps)) == len(stamps)
-    assert checked_files.source_stamp(str(tmp_path)) == stamps[-1]
-    assert checked_files.source_stamp(str(tmp_path / "missing")) == ""
+    assert stamp_of(tmp_path) == stamps[-1]
+    assert stamp_of(tmp_path / "missing") == ""

@@ -84,21 +84,23 @@ def test_a_later_session_reads_no_model(reads, tmp_path, monkeypatch, channels, 
 
 
 def test_a_later_process_imports_neither_onnx_nor_the_passes(cache, tmp_path):
-    """A model that passes have changed, and one that onnxruntime gets as it is."""
+    """A model that passes have changed, and one that onnxruntime gets as it is; with SessionOptions, too."""
     plain = models.model("g (float[1, 8, 12, 12] x) => (float[1, 8, 12, 12] z) { z = Neg (x) }")
     for number, model in enumerate((network(), network(LARGE), plain)):
         path = save(model, tmp_path / f"{number}.onnx")
         code = f"""
 import sys
+from onnxruntime import SessionOptions
 from unpool import InferenceSession
 from unpool.onnxruntime import stored_model
 stored_model.SETTLED = 0
-session = InferenceSession({str(path)!r})
+session = InferenceSession({str(path)!r}, SessionOptions() if sys.argv[1:] else None)
 print("onnx" in sys.modules, len(session.get_inputs()))
 """
-        shown = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout]
-        shown += [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout]
-        assert shown == ["True 1\n", "False 1\n"]
+        command = [sys.executable, "-c", code]
+        runs = command, command, [*command, "with options"]
+        shown = [subprocess.run(each, check=True, capture_output=True, text=True).stdout for each in runs]
+        assert shown == ["True 1\n", "False 1\n", "False 1\n"]
 
 
 OTHER_ARGUMENTS = {

@@ -73,6 +73,12 @@ _SPIN = "20"
 process, longer waits make runs slower (docs/decisions/0007)."""
 _FIRST_WITH_DURATION = (1, 26)  # the first onnxruntime that has a duration; with an older one threads sleep at once
 
+TINY_MODEL = (
+    b'\x08\x08:<\n\x12\n\x01x\x12\x01y"\x08Identity:\x00\x12\x04tinyZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08'
+    b"\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x0e"
+)
+"""A model of one Identity, as bytes, because onnx takes longer to import than many a model to load."""
+
 _attributes_lock = threading.Lock()
 
 
@@ -169,7 +175,7 @@ def shrinking_options() -> onnxruntime.RunOptions:
 
 def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     """A copy of options, whose attributes change while they are copied, so that no threads start."""
-    model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else _tiny_model()
+    model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else TINY_MODEL
     with _temporary_attributes(options, _SILENT):
         copy: onnxruntime.SessionOptions = _pybind_state.InferenceSession(options, model, False, False).session_options
     for name in _SILENT:
@@ -208,20 +214,11 @@ def _temporary_attributes(options: onnxruntime.SessionOptions, attributes: Mappi
 
 
 @cache
-def _tiny_model() -> bytes:
-    """A model of one node, in the format of ONNX."""
-    from onnx import parser
-
-    text = """<ir_version: 8, opset_import: ["" : 14]> tiny (float[1] x) => (float[1] y) { y = Identity (x) }"""
-    return bytes(parser.parse_model(text).SerializeToString())
-
-
-@cache
 def _tiny_ort_model() -> bytes:
     """The same model in onnxruntime's own format."""
     options = quiet_options(threads=1)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tiny.ort")
         options.optimized_model_filepath = str(path)
-        quiet_session(_tiny_model(), options)
+        quiet_session(TINY_MODEL, options)
         return path.read_bytes()

@@ -226,7 +226,8 @@ def _files(folder: "Traversable", where: str, suffixes: tuple[str, ...]) -> "Ite
 def source_stamp(*folders: str) -> str:
     """A digest of names, sizes and times of the sources in folders; empty where they are no files, as in an archive.
 
-    It tells old sources from new ones in a fifth of the time that `source_digest` takes.
+    It tells old sources from new ones in a fifth of the time that `source_digest` takes. A process looks at each folder
+    once.
     """
     with suppress(OSError):
         found = sorted(chain.from_iterable(map(_stamps, folders)))
@@ -234,11 +235,15 @@ def source_stamp(*folders: str) -> str:
     return ""
 
 
-def _stamps(folder: str) -> Iterator[tuple[str, int, int]]:
+@cache
+def _stamps(folder: str) -> list[tuple[str, int, int]]:
+    """The path, size and time of each source in a folder and in those below."""
+    found = []
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith((".py", ".pyc", ".json")):
                 status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
+                found.append((entry.path, status.st_size, status.st_mtime_ns))
             elif entry.is_dir() and entry.name != "__pycache__":
-                yield from _stamps(entry.path)
+                found += _stamps(entry.path)
+    return found
