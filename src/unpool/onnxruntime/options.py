@@ -68,9 +68,9 @@ Tune: TypeAlias = bool | float | Mapping[str, Any]
 
 TUNING_SECONDS = 30.0  # of a trial, by default
 _SPINNING, _SPIN_DURATION = "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us"
-_SPIN = "20"
+_SPIN = "50"
 """Microseconds for which a thread keeps its core while it waits for the next node. Then it sleeps: next to another busy
-process, longer waits make runs slower (docs/decisions/0007)."""
+process, longer waits make runs slower (docs/decisions/0015)."""
 _FIRST_WITH_DURATION = (1, 26)  # the first onnxruntime that has a duration; with an older one threads sleep at once
 
 TINY_MODEL = (

@@ -172,12 +172,6 @@ class SessionPlan(tuple[NodePlacement, ...]):
         """True if unpool computes a node."""
         return any(row.runner == "unpool" for row in self)
 
-    @property
-    def has_long_nodes(self) -> bool:
-        """True if unpool computes a node that may take long: any but a MaxPool without Indices."""
-        own = (row for row in self if row.runner == "unpool")
-        return any(row.operator != "MaxPool" or row.reason is Reason.INDICES for row in own)
-
     def __str__(self) -> str:
         rows = [(row.node, row.operator_version, row.runner, row.text) for row in self]
         return table(("node", "operator", "runs on", "why"), rows)

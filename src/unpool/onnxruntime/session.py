@@ -200,7 +200,7 @@ class InferenceSession(onnxruntime.InferenceSession):  # type: ignore[misc]  # o
             if seconds and self._session_model.tune(self, create, seconds, feed):
                 self._stored = None
             loaded = self._session_model.plan if self._stored is None else self._stored
-            self._shrinks = loaded.has_long_nodes and self.get_providers() == [CPU] and has_arena(options)
+            self._shrinks = loaded.has_own_nodes and self.get_providers() == [CPU] and has_arena(options)
         finally:
             given = self._given
             self._model_path = os.fspath(given) if isinstance(given, str | os.PathLike) else None

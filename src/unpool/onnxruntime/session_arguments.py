@@ -56,15 +56,15 @@ class SessionArguments(NamedTuple):
         """True if a copy of the options would lack something: operator libraries or added providers."""
         return self.options is not None and (is_registered(self.options) or has_providers(self.options))
 
-    def session_options(self, *, has_long_nodes: bool = True, is_copied: bool) -> onnxruntime.SessionOptions:
-        """The caller's options, or a copy of them, with threads, and how they wait beside long nodes of unpool."""
+    def session_options(self, *, spins_briefly: bool = True, is_copied: bool) -> onnxruntime.SessionOptions:
+        """The caller's options, or a copy of them, with threads, and with the time for which they spin."""
         if self.options is None:
             options = onnxruntime.SessionOptions()
         else:
             options = clone(self.options) if is_copied else self.options
         if self.threads is not None:
             options.intra_op_num_threads = self.threads
-        for key, value in spin_entries(options).items() if has_long_nodes else ():
+        for key, value in spin_entries(options).items() if spins_briefly else ():
             set_config_entry(options, key, value)
         return options
 
@@ -72,13 +72,13 @@ class SessionArguments(NamedTuple):
         self,
         opset: int | None,
         *,
-        has_long_nodes: bool = True,
+        spins_briefly: bool = True,
         is_copied: bool,
         folder: str | None = None,
         domains: str = "all",
     ) -> onnxruntime.SessionOptions:
         """Such options with the library, for the opset of a model, and with the folder of its data files."""
-        options = self.session_options(has_long_nodes=has_long_nodes, is_copied=is_copied)
+        options = self.session_options(spins_briefly=spins_briefly, is_copied=is_copied)
         if folder is not None:
             set_config_entry(options, DATA_FOLDER, folder)
         if not is_registered(options):

@@ -146,8 +146,8 @@ class SessionModel:
         key = repr((self.fingerprint(), sorted(self._disabled)))
         tuned = fastest_model(TuningTrial(session, model, self._raw(), self.semantics, threads, key, feed), seconds)
         if tuned is not None:
-            long = tuned.plan.has_long_nodes
-            options = self._arguments.registered(None, has_long_nodes=long, is_copied=True, domains="unpool")
+            has_own_nodes = tuned.plan.has_own_nodes
+            options = self._arguments.registered(None, spins_briefly=has_own_nodes, is_copied=True, domains="unpool")
             create(tuned.content, options, lambda: None)
             self.plan, self._engines = tuned.plan, (tuned.engine,)
         return tuned is not None
@@ -157,9 +157,9 @@ class SessionModel:
         is_large = isinstance(self.given, onnx.ModelProto) and weights.is_too_large(self.given)
         is_copied = self._is_copied(model)
         changed, joined = (None, None) if model is None else self._change(model)
-        plan, has_long_nodes = (None, True) if changed is None else (changed.plan, changed.plan.has_long_nodes)
+        plan, spins_briefly = (None, True) if changed is None else (changed.plan, changed.plan.has_own_nodes)
         if changed is not None and not (changed.is_changed or self._has_own_data or is_large):
-            options = arguments.session_options(has_long_nodes=has_long_nodes, is_copied=is_copied)
+            options = arguments.session_options(spins_briefly=spins_briefly, is_copied=is_copied)
             candidate = _Candidate(
                 "as it came", self._raw(), options, changed.plan, stored=self._stored(changed) if is_copied else None
             )
@@ -177,10 +177,10 @@ class SessionModel:
                 model = self._read()
         opset = None if model is None else _opset(model)
         without = "as it came, without unpool"
-        plain = partial(arguments.session_options, has_long_nodes=False, is_copied=is_copied)
+        plain = partial(arguments.session_options, spins_briefly=False, is_copied=is_copied)
         if model is None and self._is_in_ort_format():  # options that are not copied keep the library
             yield _Candidate(without, self._raw(), plain())
-        options = arguments.registered(opset, has_long_nodes=has_long_nodes, is_copied=is_copied)
+        options = arguments.registered(opset, spins_briefly=spins_briefly, is_copied=is_copied)
         yield _Candidate("as it came", self._raw(), options, plan or SessionPlan())
         yield _Candidate(without, self._raw(), plain())
         yield from self._engine_candidates(model, is_copied=is_copied)
@@ -206,7 +206,7 @@ class SessionModel:
             return
         folder = joined.folder
         own = self._arguments.registered(
-            _opset(found.model), has_long_nodes=found.plan.has_long_nodes, is_copied=is_copied, folder=folder,
+            _opset(found.model), spins_briefly=found.plan.has_own_nodes, is_copied=is_copied, folder=folder,
             domains="unpool",
         )  # fmt: skip
         yield _Candidate(_WITH_ENGINES, source, own, found.plan, found.engines, found.refused)
@@ -223,7 +223,7 @@ class SessionModel:
             _log.warning("%s: the model after the passes cannot be used: %s", source_name(self.given), error)
             return None
         options = arguments.registered(
-            changed.opset, has_long_nodes=changed.plan.has_long_nodes, is_copied=is_copied, folder=model.folder,
+            changed.opset, spins_briefly=changed.plan.has_own_nodes, is_copied=is_copied, folder=model.folder,
             domains="unpool" if arguments.has_own_nodes else "all",
         )  # fmt: skip
         stored = self._stored(changed, content, values) if is_copied and model.folder is None else None
@@ -249,7 +249,7 @@ class SessionModel:
             return None
         plan, shares_memory = changed.plan, self._shares_memory(changed)
         return StoredModel(
-            content, values, pickle.dumps(plan), plan.has_long_nodes, changed.opset, shares_memory, self._names
+            content, values, pickle.dumps(plan), plan.has_own_nodes, changed.opset, shares_memory, self._names
         )
 
     def _read(self) -> onnx.ModelProto | None:

@@ -29,7 +29,7 @@ class StoredModel(NamedTuple):
     rest: bytes  # of the model without its large weights; empty where onnxruntime gets the file as it is
     weights: tuple[WeightValue, ...]
     plan: bytes  # a pickle, which few callers ask for
-    has_long_nodes: bool
+    has_own_nodes: bool
     opset: int | None
     shares_memory: bool  # between values that are not used at the same time
     initializers: tuple[str, ...]
@@ -39,10 +39,10 @@ class StoredModel(NamedTuple):
         if arguments.options is not None and replaced(arguments.options, self.initializers):
             return False
         if not self.rest:
-            options = arguments.session_options(has_long_nodes=self.has_long_nodes, is_copied=True)
+            options = arguments.session_options(spins_briefly=self.has_own_nodes, is_copied=True)
             create(path, options, lambda: None)
             return True
-        options = arguments.registered(self.opset, has_long_nodes=self.has_long_nodes, is_copied=True, domains="unpool")
+        options = arguments.registered(self.opset, spins_briefly=self.has_own_nodes, is_copied=True, domains="unpool")
         options.enable_mem_reuse &= self.shares_memory
         create_with(self.rest, self.weights, options, create)
         return True
