@@ -507,8 +507,7 @@ def test_a_worker_that_was_placed_late_gets_its_core_back(sleeper: Callable[[], 
             break
         os.sched_setaffinity(thread, every)  # it slept already, so this thread was late itself
         worker.slot[work_queue._PLACING // 8] = work_queue.ANYWHERE
-    sleeper()
-    assert os.sched_getaffinity(thread) == every
+    wait_until(lambda: os.sched_getaffinity(thread) == every)  # it takes them back after its slot says that it sleeps
 
 
 @pytest.mark.parametrize(
