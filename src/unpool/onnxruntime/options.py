@@ -73,7 +73,7 @@ _SPIN = "50"
 process, longer waits make runs slower (docs/decisions/0015)."""
 _FIRST_WITH_DURATION = (1, 26)  # the first onnxruntime that has a duration; with an older one threads sleep at once
 
-TINY_MODEL = (
+_TINY_MODEL = (
     b'\x08\x08:<\n\x12\n\x01x\x12\x01y"\x08Identity:\x00\x12\x04tinyZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08'
     b"\x01b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x0e"
 )
@@ -175,7 +175,7 @@ def shrinking_options() -> onnxruntime.RunOptions:
 
 def clone(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
     """A copy of options, whose attributes change while they are copied, so that no threads start."""
-    model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else TINY_MODEL
+    model = _tiny_ort_model() if config_entry(options, LOAD_FORMAT) == "ORT" else _TINY_MODEL
     with _temporary_attributes(options, _SILENT):
         copy: onnxruntime.SessionOptions = _pybind_state.InferenceSession(options, model, False, False).session_options
     for name in _SILENT:
@@ -220,5 +220,5 @@ def _tiny_ort_model() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tiny.ort")
         options.optimized_model_filepath = str(path)
-        quiet_session(TINY_MODEL, options)
+        quiet_session(_TINY_MODEL, options)
         return path.read_bytes()
