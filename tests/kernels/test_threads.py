@@ -457,6 +457,7 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
 
     def number() -> int:
         wait_until(lambda: worker.slot[0] == work_queue.ASLEEP)
+        wait_until(lambda: worker.slot[work_queue._PLACING // 8] == work_queue.ANYWHERE)  # it has its cores back
         return int(worker.slot[work_queue._THREAD // 8])
 
     yield number
@@ -491,23 +492,31 @@ def test_a_worker_stays_on_the_cores_that_it_is_given(sleeper: Callable[[], int]
 
 
 @needs_two_cores
-def test_a_worker_that_was_placed_late_gets_its_core_back(sleeper: Callable[[], int]) -> None:
-    """A worker that began before its caller kept it off a core may run there again once it sleeps."""
+def test_a_worker_that_was_placed_late_gets_its_core_back() -> None:
+    """A worker that began before its caller kept it off a core may run there again while it sleeps."""
     every = os.sched_getaffinity(0)
-    thread = sleeper()
-    (worker,) = splitter._workers._all
     others = every - {min(every)}
-    for _ in range(100):
-        split_jobs(LARGE, 2)
-        for place, cores in ((work_queue._CORES, every), (work_queue._OTHER_CORES, others)):
-            worker.slot[place // 8] = sum(1 << core for core in cores if core < 63)
-        os.sched_setaffinity(thread, others)
-        worker.slot[work_queue._PLACING // 8] = work_queue.ELSEWHERE
-        if worker.slot[0] != work_queue.ASLEEP:
-            break
-        os.sched_setaffinity(thread, every)  # it slept already, so this thread was late itself
-        worker.slot[work_queue._PLACING // 8] = work_queue.ANYWHERE
-    wait_until(lambda: os.sched_getaffinity(thread) == every)  # it takes them back after its slot says that it sleeps
+    slot = new_slot()
+    masks = slot.view(np.uint64)
+    for place, cores in ((work_queue._CORES, every), (work_queue._OTHER_CORES, others)):
+        for core in cores:
+            masks[place // 8 + core // 64] |= np.uint64(1 << core % 64)
+    slot[work_queue._PLACING // 8] = work_queue.ELSEWHERE
+
+    def work() -> None:
+        os.sched_setaffinity(0, others)
+        worker_loop(slot, 1, 0.0, work_queue.SLEEP)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        wait_until(lambda: slot[0] == work_queue.ASLEEP)
+        wait_until(lambda: os.sched_getaffinity(worker.native_id) == every)
+        assert slot[0] == work_queue.ASLEEP
+    finally:
+        while worker.is_alive():
+            work_queue.end_worker(slot)
+            worker.join(0.01)
 
 
 @pytest.mark.parametrize(
