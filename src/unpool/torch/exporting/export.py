@@ -205,8 +205,18 @@ def _export_traced(call_args: dict[str, Any], opset: int | None) -> None:
             f"export: expected an opset up to {newest}, the newest with dynamo=False, got {opset}. "
             "Export with dynamo=True, or choose an older opset_version."
         )
-    with legacy_translations(), _hide_internal_warnings():
-        torch.onnx.export(**{"autograd_inlining": False} | call_args | {"verify": False})
+    try:
+        with legacy_translations(), _hide_internal_warnings():
+            torch.onnx.export(**{"autograd_inlining": False} | call_args | {"verify": False})
+    except RuntimeError as error:
+        _, marker, rest = str(error).partition("Couldn't export Python operator ")
+        if not marker:
+            raise
+        name = rest.split()[0]
+        raise UnsupportedError(
+            f"export: expected a call of {name}.apply, got one by another name, which cannot be traced in torch "
+            f"{torch.__version__}. Call {name}.apply in forward, or export with dynamo=True."
+        ) from error
     if call_args.get("verify"):
         _verify(call_args, call_args["f"], None)
 

@@ -23,7 +23,8 @@ VERSIONS = (9, 10)
 """The versions for which torch has its own symbolics of pools; torch takes the newest up to the opset."""
 
 FUNCTION = "torch.autograd.function._SingleLevelFunction"
-"""The base of torch.autograd.Function, whose apply every Function calls, also by a name that the caller gave it."""
+"""The base of torch.autograd.Function, whose apply every Function calls, also by a name that the caller gave it; not
+from torch 2.14.1 on, where Function.apply is compiled."""
 
 GROUP_FUNCTIONS = f"{REGISTRATION}._SymbolicFunctionGroup._functions"
 REGISTRY_GROUPS = f"{REGISTRATION}.SymbolicRegistry._registry"
@@ -111,18 +112,20 @@ def _traced_functions() -> Iterator[None]:
     if base is None:
         yield
         return
+    if not isinstance(vars(torch.autograd.Function).get("apply"), classmethod):
+        base = torch.autograd.Function  # its apply is compiled, and calls no other
 
-    def apply(cls: Any, *arguments: Any) -> Any:
+    def apply(cls: Any, *arguments: Any, **named: Any) -> Any:
         if not is_tracing() or (hasattr(cls, "symbolic") and not _unpools(cls.forward)):
-            return super(base, cls).apply(*arguments)
+            return super(base, cls).apply(*arguments, **named)
         if hasattr(cls, "symbolic"):
             _log.info("export: the symbolic of %s is not used, its unpooling becomes a MaxUnpool", cls.__name__)
         with torch.no_grad():
             if cls.setup_context is not torch.autograd.Function.setup_context:
-                return cls.forward(*arguments)
+                return cls.forward(*arguments, **named)
             context: Any = torch.autograd.function.FunctionCtx()
-            context.needs_input_grad = (False,) * len(arguments)
-            return cls.forward(context, *arguments)
+            context.needs_input_grad = (False,) * (len(arguments) + len(named))
+            return cls.forward(context, *arguments, **named)
 
     outer = vars(base).get("apply")
     base.apply = classmethod(apply)
