@@ -115,6 +115,26 @@ def test_functions_may_have_another_name():
     assert [node.op_type for node in model_of(Named(), noise(1, 1, 5, 4)).graph.node] == ["MaxPool", "MaxUnpool"]
 
 
+def test_errors_of_other_python_operators_are_torchs():
+    """A function that a script leaves to Python is no autograd.Function, so torch's own error stays."""
+
+    @torch.jit.ignore
+    def halve(x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+    @torch.jit.script
+    def halve_twice(x: torch.Tensor) -> torch.Tensor:
+        return halve(halve(x))
+
+    class Halved(nn.Module):
+        def forward(self, x):
+            return halve_twice(x)
+
+    with pytest.raises(RuntimeError, match="Couldn't export Python operator halve") as caught:
+        model_of(Halved(), noise(1, 1, 4, 4))
+    assert not isinstance(caught.value, unpool.UnpoolError)
+
+
 def test_functions_are_as_before_after_an_export():
     """The export leaves no trace in torch.autograd.Function."""
     members = [dict(vars(base)) for base in Function.__mro__]

@@ -209,10 +209,9 @@ def _export_traced(call_args: dict[str, Any], opset: int | None) -> None:
         with legacy_translations(), _hide_internal_warnings():
             torch.onnx.export(**{"autograd_inlining": False} | call_args | {"verify": False})
     except RuntimeError as error:
-        _, marker, rest = str(error).partition("Couldn't export Python operator ")
-        if not marker:
+        name = str(error).partition("Couldn't export Python operator ")[2].partition("\n")[0]
+        if name not in {function.__name__ for function in torch.autograd.Function.__subclasses__()}:
             raise
-        name = rest.split()[0]
         raise UnsupportedError(
             f"export: expected a call of {name}.apply, got one by another name, which cannot be traced in torch "
             f"{torch.__version__}. Call {name}.apply in forward, or export with dynamo=True."
